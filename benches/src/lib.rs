@@ -1,0 +1,1 @@
+//! Criterion benches of the host side and of the CPU backend.

@@ -1,0 +1,3 @@
+//! The moss command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! What proves that backends agree with the reference and with the official pipeline.

@@ -1,0 +1,1 @@
+//! Synthetic checkpoints and golden cases.

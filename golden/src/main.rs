@@ -1,0 +1,3 @@
+//! The moss-golden command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! HIP kernels, one operation a file, compiled ahead of time for every supported architecture.
