@@ -1,1 +1,6 @@
-//! MOSS-Image, written once: tokenizer, text encoder, DiT, VAE and sampler over a small Backend trait, and the CPU backend that defines every operation.
+//! MOSS-Image, written once: tokenizer, text encoder, DiT, VAE and sampler over a small [`backend::Backend`]
+//! trait, and the CPU backend that defines every operation.
+
+pub mod backend;
+pub mod math;
+pub mod weights;

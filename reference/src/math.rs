@@ -1,0 +1,1 @@
+//! Elementary functions as short polynomials of fused multiply-adds, the same on every backend.

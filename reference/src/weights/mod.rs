@@ -1,0 +1,4 @@
+//! Reading checkpoints.
+
+/// The weights of one model part.
+pub struct Checkpoint;
