@@ -436,22 +436,26 @@ pub trait Backend {
     /// `residual` `[H', W', Co]`, result `[H', W', Co]`, f32; with `upsample`, `x` is first doubled by nearest neighbour
     /// (`H' = 2H`), without materialising it.
     ///
+    /// With `norm = (ab, silu)`, `ab` from [`Backend::group_norm`], each input element is first replaced by
+    /// `fma(x, a[ci], b[ci])`, then by its `silu` when asked; no normalised copy of `x` need exist.
     /// `acc` = chain over `(ky, kx, ci)`, `ci` fastest, of `x * w`, padding pixels left out; `y = acc + bias`; then `y + residual`.
     fn conv2d(
         &self,
         x: &Self::Tensor,
+        norm: Option<(&Self::Tensor, bool)>,
         w: &Self::Tensor,
         bias: &Self::Tensor,
         upsample: bool,
         residual: Option<&Self::Tensor>,
     ) -> Result<Self::Tensor>;
 
-    /// Group norm, with silu when asked: `x` `[H, W, C]`, `weight`, `bias` `[C]`, result `[H, W, C]`, f32.
+    /// The coefficients of a group norm: `x` `[H, W, C]`, `weight`, `bias` `[C]`, result `[2, C]` (`a`, then `b`), f32;
+    /// the norm itself, `fma(x, a, b)`, is applied by the [`Backend::conv2d`] that reads it.
     ///
     /// A group is `C / groups` neighbouring channels; its elements are ordered by pixel, then channel. A sum over a group =
     /// tree256 over slices of the slice's own tree256, a slice being [`GROUP_NORM_SLICE`] pixels (the last may be shorter).
     /// `mean = sum(x) / n`; `var = sum((x - mean) * (x - mean)) / n`; `r = 1 / sqrt(var + eps)`; `a = weight * r`;
-    /// `b = fma(-mean, a, bias)`; `y = fma(x, a, b)`; then `silu(y)` when asked.
+    /// `b = fma(-mean, a, bias)`.
     fn group_norm(
         &self,
         x: &Self::Tensor,
@@ -459,6 +463,5 @@ pub trait Backend {
         weight: &Self::Tensor,
         bias: &Self::Tensor,
         eps: f32,
-        silu: bool,
     ) -> Result<Self::Tensor>;
 }
