@@ -1,1 +1,3 @@
 //! What proves that backends agree with the reference and with the official pipeline.
+
+pub mod compare;
