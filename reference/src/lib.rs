@@ -3,4 +3,6 @@
 
 pub mod backend;
 pub mod math;
+pub mod noise;
+pub mod sampler;
 pub mod weights;
