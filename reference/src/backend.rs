@@ -251,6 +251,10 @@ pub trait Backend {
 
     // ---- weights -------------------------------------------------------------------------------------
 
+    /// Refuses a run that cannot be held, before anything is loaded. The weights of `kept` stay from start to end; `stages`
+    /// come and go one after another, each with its activations; the activations of `kept` come after the last.
+    fn admit(&self, kept: &StageSpec, stages: &[&StageSpec]) -> Result<()>;
+
     /// Makes the weights of a stage reachable: the fixed ones and as many blocks as fit are loaded,
     /// the rest is left where a later [`Backend::block`] can stream it from.
     fn load(&self, spec: StageSpec) -> Result<Self::Stage>;
