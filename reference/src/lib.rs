@@ -5,4 +5,5 @@ pub mod backend;
 pub mod math;
 pub mod noise;
 pub mod sampler;
+pub mod shapes;
 pub mod weights;
