@@ -2,8 +2,14 @@
 //! trait, and the CPU backend that defines every operation.
 
 pub mod backend;
+pub mod config;
+pub mod dit;
 pub mod math;
+pub mod model;
 pub mod noise;
+pub mod pipeline;
 pub mod sampler;
 pub mod shapes;
+pub mod text_encoder;
+pub mod vae;
 pub mod weights;
