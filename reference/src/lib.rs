@@ -3,6 +3,7 @@
 
 pub mod backend;
 pub mod config;
+pub mod cpu;
 pub mod dit;
 pub mod math;
 pub mod model;

@@ -1,0 +1,282 @@
+//! One vector abstraction for every CPU path: kernels are written once over [`Simd`] and give the same
+//! bits on each instruction set.
+//!
+//! A value of a type that implements [`Simd`] is a proof that the CPU has the instructions: the x86 ones
+//! can only be made by asking the CPU. [`Path`] holds one of them; the macro `simd_kernel!` turns a
+//! function generic over [`Simd`] into one that takes a [`Path`] and runs the matching instance.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+use std::fmt;
+
+use half::bf16;
+
+#[cfg(target_arch = "x86_64")]
+pub use self::{avx2::Avx2, avx512::Avx512};
+pub use portable::Portable;
+
+/// One lane: the instance for single numbers.
+pub type Scalar = Portable<1>;
+
+/// A set of vector instructions over `LANES` f32 numbers.
+///
+/// Every operation is the IEEE one, lane by lane, rounded to nearest even, subnormal numbers kept; so all
+/// implementations agree in every bit but the payload and sign of a NaN.
+pub trait Simd: Copy + Send + Sync + fmt::Debug + 'static {
+    /// Numbers in a vector.
+    const LANES: usize;
+    /// A vector.
+    type F: Copy;
+    /// The result of a comparison.
+    type M: Copy;
+
+    /// `x` in every lane.
+    fn splat(self, x: f32) -> Self::F;
+    /// The vector at `x`.
+    ///
+    /// # Safety
+    /// `LANES` numbers can be read at `x` (no alignment needed).
+    #[allow(unsafe_code)]
+    unsafe fn load_at(self, x: *const f32) -> Self::F;
+    /// Writes the vector to `to`.
+    ///
+    /// # Safety
+    /// `LANES` numbers can be written at `to` (no alignment needed).
+    #[allow(unsafe_code)]
+    unsafe fn store_at(self, v: Self::F, to: *mut f32);
+    /// The vector at `x`, widened (exact).
+    ///
+    /// # Safety
+    /// `LANES` numbers can be read at `x` (no alignment needed).
+    #[allow(unsafe_code)]
+    unsafe fn load_bf16_at(self, x: *const bf16) -> Self::F;
+    /// Writes the vector rounded to bf16, to nearest even; a NaN stays a NaN (its upper half, made quiet).
+    ///
+    /// # Safety
+    /// `LANES` numbers can be written at `to` (no alignment needed).
+    #[allow(unsafe_code)]
+    unsafe fn store_bf16_at(self, v: Self::F, to: *mut bf16);
+
+    /// `a + b`.
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a - b`.
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b`.
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a / b`, correctly rounded.
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    /// Square root, correctly rounded.
+    fn sqrt(self, a: Self::F) -> Self::F;
+    /// `a * b + c`, rounded once.
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `a > b ? a : b`; so `b` when either is a NaN, and when they are zeros.
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a < b ? a : b`; so `b` when either is a NaN, and when they are zeros.
+    fn min(self, a: Self::F, b: Self::F) -> Self::F;
+    /// The nearest integer, ties to even.
+    fn round(self, a: Self::F) -> Self::F;
+    /// `a * 2^n`, rounded once, for `a` in `[0.5, 2)` or a NaN and an integer `n` in `-252..=252`.
+    fn ldexp(self, a: Self::F, n: Self::F) -> Self::F;
+    /// For a positive normal `a`, the integer `e` with `a * 2^-e` in `[0.75, 1.5)`.
+    fn exponent(self, a: Self::F) -> Self::F;
+    /// `a` without its sign.
+    fn abs(self, a: Self::F) -> Self::F;
+    /// `-a`: the other sign bit.
+    fn neg(self, a: Self::F) -> Self::F;
+    /// `a` with the sign of `sign`; `a` has none of its own.
+    fn copysign(self, a: Self::F, sign: Self::F) -> Self::F;
+    /// `a` rounded to bf16 as in [`Simd::store_bf16_at`], as an f32.
+    fn round_bf16(self, a: Self::F) -> Self::F;
+    /// `a < b`; false with a NaN.
+    fn less(self, a: Self::F, b: Self::F) -> Self::M;
+    /// `mask ? a : b`.
+    fn select(self, mask: Self::M, a: Self::F, b: Self::F) -> Self::F;
+
+    /// The first `LANES` numbers of `x`; panics when there are fewer.
+    #[inline(always)]
+    fn load(self, x: &[f32]) -> Self::F {
+        let x = &x[..Self::LANES];
+        // SAFETY: the slice has LANES elements.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.load_at(x.as_ptr())
+        }
+    }
+
+    /// The first `LANES` numbers of `x`, widened; panics when there are fewer.
+    #[inline(always)]
+    fn load_bf16(self, x: &[bf16]) -> Self::F {
+        let x = &x[..Self::LANES];
+        // SAFETY: the slice has LANES elements.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.load_bf16_at(x.as_ptr())
+        }
+    }
+
+    /// Writes to the first `LANES` numbers of `to`; panics when there are fewer.
+    #[inline(always)]
+    fn store(self, v: Self::F, to: &mut [f32]) {
+        let to = &mut to[..Self::LANES];
+        // SAFETY: the slice has LANES elements.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.store_at(v, to.as_mut_ptr());
+        }
+    }
+
+    /// Writes, rounded, to the first `LANES` numbers of `to`; panics when there are fewer.
+    #[inline(always)]
+    fn store_bf16(self, v: Self::F, to: &mut [bf16]) {
+        let to = &mut to[..Self::LANES];
+        // SAFETY: the slice has LANES elements.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.store_bf16_at(v, to.as_mut_ptr());
+        }
+    }
+
+    /// The numbers of `x`, at most `LANES`, then zeros.
+    #[inline(always)]
+    fn load_part(self, x: &[f32]) -> Self::F {
+        let mut lanes = [0.0; MAX_LANES];
+        lanes[..x.len()].copy_from_slice(x);
+        self.load(&lanes)
+    }
+
+    /// The numbers of `x`, at most `LANES`, widened, then zeros.
+    #[inline(always)]
+    fn load_bf16_part(self, x: &[bf16]) -> Self::F {
+        let mut lanes = [bf16::ZERO; MAX_LANES];
+        lanes[..x.len()].copy_from_slice(x);
+        self.load_bf16(&lanes)
+    }
+
+    /// Writes as many numbers as `to` has room for, at most `LANES`.
+    #[inline(always)]
+    fn store_part(self, v: Self::F, to: &mut [f32]) {
+        let mut lanes = [0.0; MAX_LANES];
+        self.store(v, &mut lanes);
+        to.copy_from_slice(&lanes[..to.len()]);
+    }
+
+    /// Writes, rounded, as many numbers as `to` has room for, at most `LANES`.
+    #[inline(always)]
+    fn store_bf16_part(self, v: Self::F, to: &mut [bf16]) {
+        let mut lanes = [bf16::ZERO; MAX_LANES];
+        self.store_bf16(v, &mut lanes);
+        to.copy_from_slice(&lanes[..to.len()]);
+    }
+}
+
+/// The most lanes that any path has.
+pub const MAX_LANES: usize = 16;
+
+/// Which instructions the CPU backend uses.
+#[derive(Clone, Copy, Debug)]
+pub enum Path {
+    /// Plain Rust.
+    Portable,
+    /// 8 lanes, AVX2 and FMA.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    /// 16 lanes, AVX-512F.
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
+}
+
+impl Path {
+    /// Every path that this CPU can run, the slowest first.
+    pub fn available() -> Vec<Self> {
+        #[allow(unused_mut)]
+        let mut paths = vec![Path::Portable];
+        #[cfg(target_arch = "x86_64")]
+        {
+            paths.extend(Avx2::new().map(Path::Avx2));
+            paths.extend(Avx512::new().map(Path::Avx512));
+        }
+        paths
+    }
+
+    /// The fastest path that this CPU can run.
+    pub fn best() -> Self {
+        Self::available().pop().unwrap_or(Path::Portable)
+    }
+
+    /// Name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Path::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx2(_) => "AVX2",
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512(_) => "AVX-512",
+        }
+    }
+}
+
+/// `fn name<S>(s: S, args...) -> R { body }`, generic over [`Simd`], becomes `fn name(path: Path, args...) -> R`,
+/// which runs the body compiled for that path. Whatever the body calls with `s` must be `#[inline(always)]`,
+/// or it is compiled without the path's instructions.
+macro_rules! simd_kernel {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident<$S:ident>($s:ident: $S2:ident $(, $arg:ident: $ty:ty)* $(,)?)
+        $(-> $ret:ty)? $body:block) => {
+        $(#[$meta])*
+        $vis fn $name(path: $crate::cpu::simd::Path $(, $arg: $ty)*) $(-> $ret)? {
+            #[inline(always)]
+            fn generic<$S: $crate::cpu::simd::Simd>($s: $S2 $(, $arg: $ty)*) $(-> $ret)? $body
+            match path {
+                $crate::cpu::simd::Path::Portable => {
+                    generic($crate::cpu::simd::Portable::<8> $(, $arg)*)
+                }
+                #[cfg(target_arch = "x86_64")]
+                $crate::cpu::simd::Path::Avx2(token) => {
+                    #[target_feature(enable = "avx2,fma")]
+                    fn avx2($s: $crate::cpu::simd::Avx2 $(, $arg: $ty)*) $(-> $ret)? {
+                        generic($s $(, $arg)*)
+                    }
+                    // SAFETY: the token exists only where the CPU has AVX2 and FMA.
+                    #[allow(unsafe_code)]
+                    unsafe {
+                        avx2(token $(, $arg)*)
+                    }
+                }
+                #[cfg(target_arch = "x86_64")]
+                $crate::cpu::simd::Path::Avx512(token) => {
+                    #[target_feature(enable = "avx512f,avx2,fma")]
+                    fn avx512($s: $crate::cpu::simd::Avx512 $(, $arg: $ty)*) $(-> $ret)? {
+                        generic($s $(, $arg)*)
+                    }
+                    // SAFETY: the token exists only where the CPU has AVX-512F, AVX2 and FMA.
+                    #[allow(unsafe_code)]
+                    unsafe {
+                        avx512(token $(, $arg)*)
+                    }
+                }
+            }
+        }
+    };
+}
+#[cfg(test)]
+pub(crate) use simd_kernel;
+
+simd_kernel! {
+    /// `to[i] = bf16(x[i])`; the slices have one length.
+    pub fn round_to_bf16<S>(s: S, x: &[f32], to: &mut [bf16]) {
+        assert_eq!(x.len(), to.len(), "round_to_bf16");
+        for (x, to) in x.chunks(S::LANES).zip(to.chunks_mut(S::LANES)) {
+            if x.len() == S::LANES {
+                s.store_bf16(s.load(x), to);
+            } else {
+                s.store_bf16_part(s.load_part(x), to);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

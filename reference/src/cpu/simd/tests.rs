@@ -1,0 +1,161 @@
+//! Each operation of each path against plain arithmetic on single numbers.
+
+use super::*;
+
+/// Awkward numbers: signed zeros, subnormal, ties of the bf16 rounding, the largest, infinities, NaNs.
+fn numbers() -> Vec<f32> {
+    let mut bits = vec![
+        0,
+        1,
+        0x7fff,
+        0x8000,
+        0x8001,
+        0x1_8000,
+        0x007f_ffff,
+        0x0080_0000,
+        0x3eff_ffff,
+        0x3f00_0000,
+        0x3f20_0000,
+        0x3f7f_7fff,
+        0x3f7f_8000,
+        0x3f7f_8001,
+        0x3f7f_ffff,
+        0x3f80_0000,
+        0x3f80_7fff,
+        0x3f80_8000,
+        0x3f80_8001,
+        0x3f81_8000,
+        0x3fc0_0000,
+        0x4020_0000,
+        0x4b00_0001,
+        0x7f7f_7fff,
+        0x7f7f_8000,
+        0x7f7f_ffff,
+        0x7f80_0000,
+        0x7f80_0001,
+        0x7fc0_0000,
+        0x7fff_ffff,
+        0x4049_0fdb,
+        0x42fd_1234,
+    ];
+    bits.extend(bits.clone().iter().map(|b| b | 0x8000_0000));
+    let mut state = 1u32;
+    while bits.len() < 512 {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        bits.push(state);
+    }
+    bits.into_iter().map(f32::from_bits).collect()
+}
+
+simd_kernel! {
+    /// All results that have one vector, for each vector of `a`, `b`, `c`, one after another.
+    fn all_operations<S>(s: S, a: &[f32], b: &[f32], c: &[f32], to: &mut Vec<f32>) {
+        for i in (0..a.len()).step_by(S::LANES) {
+            let (a, b, c) = (s.load(&a[i..]), s.load(&b[i..]), s.load(&c[i..]));
+            let n = s.min(s.splat(252.0), s.max(s.splat(-252.0), s.round(b)));
+            let n = s.select(s.less(n, s.splat(300.0)), n, s.splat(3.0)); // no NaN
+            let near_one = s.fma(s.splat(1e-9), s.min(s.splat(4e8), s.max(s.splat(-4e8), c)), s.splat(1.0));
+            let results = [
+                s.add(a, b), s.sub(a, b), s.mul(a, b), s.div(a, b), s.sqrt(a), s.fma(a, b, c), s.max(a, b),
+                s.min(a, b), s.round(a), s.ldexp(near_one, n), s.exponent(s.max(s.splat(1e-37), s.abs(a))),
+                s.abs(a), s.neg(a), s.copysign(s.abs(a), b), s.round_bf16(a), s.select(s.less(a, b), a, c),
+            ];
+            for r in results {
+                let mut lanes = [0.0; MAX_LANES];
+                s.store(r, &mut lanes);
+                to.extend(&lanes[..S::LANES]);
+            }
+        }
+    }
+}
+
+/// What [`all_operations`] writes, in the order of a path with `lanes` lanes.
+fn expected(lanes: usize, a: &[f32], b: &[f32], c: &[f32]) -> Vec<f32> {
+    let max = |a: f32, b: f32| if a > b { a } else { b };
+    let min = |a: f32, b: f32| if a < b { a } else { b };
+    let mut to = Vec::new();
+    for start in (0..a.len()).step_by(lanes) {
+        let operations: [&dyn Fn(f32, f32, f32) -> f32; 16] = [
+            &|a, b, _| a + b,
+            &|a, b, _| a - b,
+            &|a, b, _| a * b,
+            &|a, b, _| a / b,
+            &|a, _, _| a.sqrt(),
+            &|a, b, c| a.mul_add(b, c),
+            &|a, b, _| max(a, b),
+            &|a, b, _| min(a, b),
+            &|a, _, _| a.round_ties_even(),
+            &|_, b, c| {
+                let n = min(252.0, max(-252.0, b.round_ties_even()));
+                let n = if n < 300.0 { n } else { 3.0 };
+                let near_one = 1e-9f32.mul_add(min(4e8, max(-4e8, c)), 1.0);
+                (f64::from(near_one) * 2f64.powi(n as i32)) as f32
+            },
+            &|a, _, _| {
+                let a = f64::from(max(1e-37, a.abs()));
+                let e = if a.is_finite() { (a / 0.75).log2().floor() } else { 128.0 };
+                if a.is_nan() { f32::NAN } else { e as f32 }
+            },
+            &|a, _, _| a.abs(),
+            &|a, _, _| -a,
+            &|a, b, _| a.abs().copysign(b),
+            &|a, _, _| bf16::from_f32(a).to_f32(),
+            &|a, b, c| if a < b { a } else { c },
+        ];
+        for f in operations {
+            to.extend((start..start + lanes).map(|i| f(a[i], b[i], c[i])));
+        }
+    }
+    to
+}
+
+#[test]
+fn every_path_gives_the_bits_of_plain_arithmetic() {
+    let numbers = numbers();
+    let len = numbers.len();
+    for path in Path::available() {
+        let lanes = if path.name() == "AVX-512" { 16 } else { 8 };
+        for shift in 0..64 {
+            let b: Vec<f32> = (0..len).map(|i| numbers[(i + shift) % len]).collect();
+            let c: Vec<f32> = (0..len).map(|i| numbers[(i * 7 + shift) % len]).collect();
+            let mut found = Vec::new();
+            all_operations(path, &numbers, &b, &c, &mut found);
+            let expected = expected(lanes, &numbers, &b, &c);
+            assert_eq!(found.len(), expected.len());
+            for (i, (f, e)) in found.iter().zip(&expected).enumerate() {
+                let place = i / lanes / 16 * lanes + i % lanes;
+                let operation = i / lanes % 16;
+                // The exponent of a NaN is whatever its bits say.
+                let same = f.to_bits() == e.to_bits() || e.is_nan() && (f.is_nan() || operation == 10);
+                assert!(
+                    same,
+                    "{} operation {operation} of {:e}, {:e}, {:e}: {f:e}, expected {e:e}",
+                    path.name(),
+                    numbers[place],
+                    b[place],
+                    c[place]
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn bf16_rounding_is_to_nearest_even_and_keeps_nan() {
+    let mut x: Vec<f32> = (0..1u32 << 16).map(|i| f32::from_bits(i << 16)).collect();
+    for low in [1, 0x7fff, 0x8000, 0x8001, 0xffff] {
+        x.extend((0..1u32 << 16).map(|i| f32::from_bits(i << 16 | low)));
+    }
+    x.push(1.0); // not a multiple of any vector
+    for path in Path::available() {
+        let mut found = vec![bf16::ZERO; x.len()];
+        round_to_bf16(path, &x, &mut found);
+        for (x, y) in x.iter().zip(&found) {
+            let bits = x.to_bits();
+            let up = (bits & 0xffff) + (bits >> 16 & 1) > 0x8000;
+            let nan = x.is_nan();
+            let expected = if nan { (bits >> 16) as u16 | 0x40 } else { (bits >> 16) as u16 + u16::from(up) };
+            assert_eq!(y.to_bits(), expected, "{bits:08x} on {}", path.name());
+        }
+    }
+}
