@@ -1,1 +1,3 @@
 //! Synthetic checkpoints and golden cases.
+
+pub mod synth;

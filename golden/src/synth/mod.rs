@@ -1,0 +1,283 @@
+//! Synthetic checkpoints: complete model folders in the official layout, of any size, from a seed.
+//!
+//! Every element is a function of the seed, the part, the tensor's name and its place, so a folder is the same for any number
+//! of threads, and only one buffer of it is in memory at a time. Values are scaled as in a trained network, so that
+//! activations keep their size through all layers. A picture made with such weights is texture.
+
+mod presets;
+mod tokenizer;
+mod values;
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use moss_reference::config::{ConfigError, ModelConfig};
+use moss_reference::weights::{
+    ModelSource, Part, TensorSpec, dit_tensors, text_encoder_tensors, vae_tensors,
+};
+use serde_json::{Map, Value, json};
+
+pub use presets::{Preset, Sizes};
+
+use values::{Kind, fill};
+
+/// Elements generated and written at once.
+const CHUNK: usize = 8 << 20;
+
+/// Why a folder cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum SynthError {
+    /// A file or folder cannot be written.
+    #[error("{path}: {error}")]
+    Io {
+        /// The path.
+        path: String,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// The folder is there already.
+    #[error("{0} is there already")]
+    Exists(String),
+    /// The sizes are not those of a model.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A `--config` file is not as it should be.
+    #[error("{file}: {reason}")]
+    Sizes {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+fn io(path: &Path) -> impl Fn(std::io::Error) -> SynthError + '_ {
+    move |error| SynthError::Io { path: path.display().to_string(), error }
+}
+
+/// A tensor to be written.
+struct Planned {
+    name: String,
+    shape: Vec<usize>,
+    kind: Kind,
+}
+
+impl Planned {
+    fn count(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    fn bytes(&self) -> usize {
+        self.count() * self.kind.dtype_size()
+    }
+}
+
+/// Writes a complete model folder; it appears under its name only when all of it is written.
+///
+/// # Errors
+/// [`SynthError`]; a folder that was begun is removed.
+pub fn write(sizes: &Sizes, seed: u64, out: &Path) -> Result<(), SynthError> {
+    if out.exists() {
+        return Err(SynthError::Exists(out.display().to_string()));
+    }
+    let name = out.file_name().unwrap_or_default().to_string_lossy();
+    let begun = out.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+    let written = write_all(sizes, seed, &begun).and_then(|()| fs::rename(&begun, out).map_err(io(out)));
+    if written.is_err() {
+        // The first error is the one to report.
+        let _ = fs::remove_dir_all(&begun);
+    }
+    written
+}
+
+fn write_all(sizes: &Sizes, seed: u64, folder: &Path) -> Result<(), SynthError> {
+    write_json(&folder.join("model_index.json"), &presets::model_index())?;
+    write_json(&folder.join("scheduler/scheduler_config.json"), &presets::scheduler())?;
+    write_json(&folder.join("text_encoder/config.json"), &sizes.text_encoder)?;
+    write_json(&folder.join("transformer/config.json"), &sizes.transformer)?;
+    write_json(&folder.join("vae/config.json"), &sizes.vae)?;
+    write_json(&folder.join("tokenizer/tokenizer.json"), &tokenizer::tokenizer())?;
+    write_json(&folder.join("tokenizer/tokenizer_config.json"), &tokenizer::tokenizer_config())?;
+    let config = ModelConfig::open(&ModelSource::Folder(folder.to_path_buf()))?;
+    if config.text.vocab_size < tokenizer::vocabulary_size() {
+        return Err(SynthError::Sizes {
+            file: "text_encoder".into(),
+            reason: format!(
+                "vocab_size {}, at least {} expected for the tokenizer",
+                config.text.vocab_size,
+                tokenizer::vocabulary_size()
+            ),
+        });
+    }
+    let planned = [
+        (Part::TextEncoder, "model", text_encoder_tensors(&config.text), Some(sizes.shard_bytes)),
+        (Part::Transformer, "diffusion_pytorch_model", dit_tensors(&config.dit), Some(sizes.shard_bytes)),
+        (Part::Vae, "diffusion_pytorch_model", vae_tensors(&config.vae), None),
+    ];
+    for (part, stem, specs, shard_bytes) in planned {
+        let mut tensors: Vec<Planned> = specs.into_iter().map(|spec| plan(part, spec)).collect();
+        tensors.extend(unused(part, &config));
+        write_part(&folder.join(part.folder()), part, stem, &tensors, shard_bytes, seed)?;
+    }
+    Ok(())
+}
+
+fn plan(part: Part, spec: TensorSpec) -> Planned {
+    let kind = Kind::of(part, &spec.name, &spec.shape);
+    let name = match part {
+        Part::TextEncoder => format!("model.language_model.{}", spec.name),
+        Part::Transformer | Part::Vae => spec.name,
+    };
+    Planned { name, shape: spec.shape, kind }
+}
+
+/// Tensors that the official files hold and the pipeline skips.
+fn unused(part: Part, config: &ModelConfig) -> Vec<Planned> {
+    let one =
+        |name: &str, shape: &[usize], kind| vec![Planned { name: name.into(), shape: shape.to_vec(), kind }];
+    match part {
+        Part::TextEncoder => one("mtp.norm.weight", &[config.text.hidden_size], Kind::noise(0.1)),
+        Part::Transformer => {
+            let bands = config.dit.dim / config.dit.num_heads / 8;
+            one("rope.bands", &[bands], Kind::noise(0.1))
+        }
+        Part::Vae => one("bn.num_batches_tracked", &[], Kind::count()),
+    }
+}
+
+/// Splits a part into shards and writes them, with an index when there is more than one.
+fn write_part(
+    folder: &Path,
+    part: Part,
+    stem: &str,
+    tensors: &[Planned],
+    shard_bytes: Option<u64>,
+    seed: u64,
+) -> Result<(), SynthError> {
+    fs::create_dir_all(folder).map_err(io(folder))?;
+    let limit = shard_bytes.unwrap_or(u64::MAX);
+    let mut shards: Vec<Vec<&Planned>> = vec![Vec::new()];
+    let mut size = 0;
+    for tensor in tensors {
+        if size > 0 && size + tensor.bytes() as u64 > limit {
+            shards.push(Vec::new());
+            size = 0;
+        }
+        size += tensor.bytes() as u64;
+        shards.last_mut().expect("there is always one").push(tensor);
+    }
+    if let [only] = &shards[..] {
+        return write_shard(&folder.join(format!("{stem}.safetensors")), part, only, seed);
+    }
+    let mut map = Map::new();
+    for (i, shard) in shards.iter().enumerate() {
+        let name = format!("{stem}-{:05}-of-{:05}.safetensors", i + 1, shards.len());
+        write_shard(&folder.join(&name), part, shard, seed)?;
+        map.extend(shard.iter().map(|tensor| (tensor.name.clone(), Value::from(name.clone()))));
+    }
+    let total: u64 = tensors.iter().map(|tensor| tensor.bytes() as u64).sum();
+    let index = json!({"metadata": {"total_size": total}, "weight_map": map});
+    write_json(&folder.join(format!("{stem}.safetensors.index.json")), &index)
+}
+
+fn write_shard(path: &Path, part: Part, tensors: &[&Planned], seed: u64) -> Result<(), SynthError> {
+    let mut header = Map::new();
+    header.insert("__metadata__".into(), json!({"format": "pt"}));
+    let mut end = 0;
+    for tensor in tensors {
+        let begin = end;
+        end += tensor.bytes();
+        let entry =
+            json!({"dtype": tensor.kind.dtype_name(), "shape": tensor.shape, "data_offsets": [begin, end]});
+        header.insert(tensor.name.clone(), entry);
+    }
+    let mut header = Value::Object(header).to_string();
+    // The format asks for data that begin at a multiple of 8.
+    header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
+    let write = || -> std::io::Result<()> {
+        let mut file = BufWriter::new(File::create(path)?);
+        file.write_all(&(header.len() as u64).to_le_bytes())?;
+        file.write_all(header.as_bytes())?;
+        let mut buffer = Vec::new();
+        for tensor in tensors {
+            let stream = values::stream(seed, part.folder(), &tensor.name);
+            let mut start = 0;
+            while start < tensor.count() {
+                let count = CHUNK.min(tensor.count() - start);
+                fill(&tensor.kind, stream, start, count, &mut buffer);
+                file.write_all(&buffer)?;
+                start += count;
+            }
+        }
+        file.flush()
+    };
+    write().map_err(io(path))
+}
+
+fn write_json(path: &Path, value: &Value) -> Result<(), SynthError> {
+    let folder = path.parent().map(PathBuf::from).unwrap_or_default();
+    fs::create_dir_all(&folder).map_err(io(&folder))?;
+    let text = format!("{value:#}\n");
+    fs::write(path, text).map_err(io(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use moss_reference::pipeline::Model;
+
+    fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut all = Vec::new();
+        let mut open = vec![folder.to_path_buf()];
+        while let Some(next) = open.pop() {
+            for entry in fs::read_dir(next).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    open.push(path);
+                } else {
+                    all.push((path.strip_prefix(folder).unwrap().to_path_buf(), fs::read(&path).unwrap()));
+                }
+            }
+        }
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_bytes_for_any_number_of_threads() {
+        let folder = tempfile::tempdir().unwrap();
+        let sizes = Preset::Tiny.sizes();
+        let make = |name: &str, seed: u64, threads: usize| {
+            let out = folder.path().join(name);
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| write(&sizes, seed, &out)).unwrap();
+            files(&out)
+        };
+        let (one, two, other) = (make("a", 1, 1), make("b", 1, 3), make("c", 2, 2));
+        assert!(one == two, "the same for 1 and 3 threads");
+        assert!(one != other, "another for another seed");
+        assert!(one.iter().any(|(path, _)| path.ends_with("model.safetensors.index.json")), "sharded");
+        let model = Model::open(&ModelSource::Folder(folder.path().join("a"))).unwrap();
+        assert_eq!(model.warnings().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_is_never_overwritten_and_never_half_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let sizes = Preset::Tiny.sizes();
+        let error = write(&sizes, 1, folder.path()).unwrap_err();
+        assert!(matches!(error, SynthError::Exists(_)));
+        let mut bad = Preset::Tiny.sizes();
+        bad.transformer["dim"] = json!(100);
+        let error = write(&bad, 1, &folder.path().join("x")).unwrap_err();
+        assert!(matches!(error, SynthError::Config(_)), "{error}");
+        bad = Preset::Tiny.sizes();
+        bad.text_encoder["text_config"]["vocab_size"] = json!(100);
+        let error = write(&bad, 1, &folder.path().join("x")).unwrap_err();
+        assert!(matches!(error, SynthError::Sizes { .. }), "{error}");
+        let error = write(&sizes, 1, Path::new("/proc/none/x")).unwrap_err();
+        assert!(matches!(error, SynthError::Io { .. }), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}
