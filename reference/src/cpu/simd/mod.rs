@@ -261,22 +261,7 @@ macro_rules! simd_kernel {
         }
     };
 }
-#[cfg(test)]
 pub(crate) use simd_kernel;
-
-simd_kernel! {
-    /// `to[i] = bf16(x[i])`; the slices have one length.
-    pub fn round_to_bf16<S>(s: S, x: &[f32], to: &mut [bf16]) {
-        assert_eq!(x.len(), to.len(), "round_to_bf16");
-        for (x, to) in x.chunks(S::LANES).zip(to.chunks_mut(S::LANES)) {
-            if x.len() == S::LANES {
-                s.store_bf16(s.load(x), to);
-            } else {
-                s.store_bf16_part(s.load_part(x), to);
-            }
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests;

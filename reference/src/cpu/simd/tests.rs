@@ -1,6 +1,7 @@
 //! Each operation of each path against plain arithmetic on single numbers.
 
 use super::*;
+use crate::cpu::data::round_to_bf16;
 
 /// Awkward numbers: signed zeros, subnormal, ties of the bf16 rounding, the largest, infinities, NaNs.
 fn numbers() -> Vec<f32> {

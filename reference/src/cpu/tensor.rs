@@ -1,0 +1,170 @@
+//! Tensors of the CPU backend: shared memory, or weights where they lie in the mapped file.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use half::bf16;
+
+use crate::backend::{DType, HostData, Role, Tensor, WeightSpec};
+use crate::weights::{Bytes, Checkpoint, TensorView};
+
+/// A tensor in the computer's memory; clones share it.
+#[derive(Clone)]
+pub struct CpuTensor {
+    shape: Vec<usize>,
+    data: Data,
+}
+
+#[derive(Clone)]
+enum Data {
+    F32(Arc<Vec<f32>>, Range<usize>),
+    Bf16(Arc<Vec<bf16>>, Range<usize>),
+    /// A weight matrix: whole rows, one part after another.
+    Parts(Arc<[Part]>),
+}
+
+/// One tensor of a checkpoint, as bf16.
+enum Part {
+    /// In the mapped file.
+    Mapped(Bytes),
+    /// Converted when it was fetched.
+    Owned(Vec<bf16>),
+}
+
+impl Part {
+    fn new(view: &TensorView) -> Self {
+        match view.to_bf16() {
+            Cow::Borrowed(_) => Part::Mapped(view.bytes().clone()),
+            Cow::Owned(elements) => Part::Owned(elements),
+        }
+    }
+
+    fn elements(&self) -> &[bf16] {
+        match self {
+            Part::Mapped(bytes) => bytemuck::cast_slice(bytes),
+            Part::Owned(elements) => elements,
+        }
+    }
+}
+
+impl Tensor for CpuTensor {
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn dtype(&self) -> DType {
+        match self.data {
+            Data::F32(..) => DType::F32,
+            Data::Bf16(..) | Data::Parts(_) => DType::Bf16,
+        }
+    }
+}
+
+impl fmt::Debug for CpuTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?}", self.dtype(), self.shape)
+    }
+}
+
+impl CpuTensor {
+    /// A tensor of `data`, whose length is the product of `shape`.
+    pub fn new(data: HostData, shape: &[usize]) -> Self {
+        match data {
+            HostData::F32(data) => Self::from_f32(data, shape),
+            HostData::Bf16(data) => Self::from_bf16(data, shape),
+        }
+    }
+
+    /// An f32 tensor.
+    pub fn from_f32(data: Vec<f32>, shape: &[usize]) -> Self {
+        debug_assert_eq!(data.len(), shape.iter().product::<usize>());
+        let range = 0..data.len();
+        Self { shape: shape.to_vec(), data: Data::F32(Arc::new(data), range) }
+    }
+
+    /// A bf16 tensor.
+    pub fn from_bf16(data: Vec<bf16>, shape: &[usize]) -> Self {
+        debug_assert_eq!(data.len(), shape.iter().product::<usize>());
+        let range = 0..data.len();
+        Self { shape: shape.to_vec(), data: Data::Bf16(Arc::new(data), range) }
+    }
+
+    /// One weight of a checkpoint: matrices stay in the file when they are bf16 there.
+    pub fn weight(checkpoint: &Checkpoint, spec: &WeightSpec) -> Self {
+        let views: Vec<&TensorView> = spec.parts.iter().map(|name| checkpoint.get(name)).collect();
+        let mut shape = views[0].shape().to_vec();
+        shape[0] = views.iter().map(|view| view.shape()[0]).sum();
+        match spec.role {
+            Role::Matrix | Role::UpGate => {
+                let parts = views.into_iter().map(Part::new).collect();
+                Self { shape, data: Data::Parts(parts) }
+            }
+            Role::Vector | Role::Depthwise => {
+                Self::from_bf16(views.iter().flat_map(|view| view.to_bf16().into_owned()).collect(), &shape)
+            }
+            Role::VectorF32 | Role::Conv2d => {
+                Self::from_f32(views.iter().flat_map(|view| view.to_f32()).collect(), &shape)
+            }
+        }
+    }
+
+    /// The elements of an f32 tensor.
+    ///
+    /// # Panics
+    /// If it is not f32.
+    pub fn f32(&self) -> &[f32] {
+        match &self.data {
+            Data::F32(data, range) => &data[range.clone()],
+            _ => panic!("f32 tensor expected, found {self:?}"),
+        }
+    }
+
+    /// The elements of a bf16 tensor.
+    ///
+    /// # Panics
+    /// If it is not bf16, or is a weight of several parts.
+    pub fn bf16(&self) -> &[bf16] {
+        match self.parts()[..] {
+            [elements] => elements,
+            _ => panic!("bf16 tensor in one piece expected, found {self:?}"),
+        }
+    }
+
+    /// The elements of a bf16 tensor piece by piece; a piece holds whole rows of the first axis.
+    ///
+    /// # Panics
+    /// If it is not bf16.
+    pub fn parts(&self) -> Vec<&[bf16]> {
+        match &self.data {
+            Data::Bf16(data, range) => vec![&data[range.clone()]],
+            Data::Parts(parts) => parts.iter().map(Part::elements).collect(),
+            Data::F32(..) => panic!("bf16 tensor expected, found {self:?}"),
+        }
+    }
+
+    /// A copy of the elements.
+    pub fn to_host(&self) -> HostData {
+        match &self.data {
+            Data::F32(..) => HostData::F32(self.f32().to_vec()),
+            _ => HostData::Bf16(self.parts().concat()),
+        }
+    }
+
+    /// Elements `range` in another shape, sharing memory.
+    pub fn share(&self, range: Range<usize>, shape: &[usize]) -> Self {
+        debug_assert_eq!(range.len(), shape.iter().product::<usize>());
+        let inside = |of: &Range<usize>| of.start + range.start..of.start + range.end;
+        let data = match &self.data {
+            Data::F32(data, of) => Data::F32(data.clone(), inside(of)),
+            Data::Bf16(data, of) => Data::Bf16(data.clone(), inside(of)),
+            Data::Parts(parts) => {
+                let whole: usize = self.shape.iter().product();
+                assert_eq!(range.len(), whole, "rows of a weight: {self:?}");
+                Data::Parts(parts.clone())
+            }
+        };
+        Self { shape: shape.to_vec(), data }
+    }
+}
