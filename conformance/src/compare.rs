@@ -3,11 +3,11 @@
 
 use std::fmt;
 
-/// Relative error of one rounding to bf16 (8 significant bits, to nearest): half an ulp.
-pub const BF16_ROUNDOFF: f64 = 1.0 / 512.0;
+/// Largest relative error of one rounding to bf16: 8 significant bits, to nearest, so half an ulp is 2^-8 of 1.
+pub const BF16_ROUNDOFF: f64 = 1.0 / 256.0;
 
-/// Relative error of one rounding to f32 (24 significant bits, to nearest): half an ulp.
-pub const F32_ROUNDOFF: f64 = 1.0 / 33_554_432.0;
+/// Largest relative error of one rounding to f32: 24 significant bits, to nearest, so half an ulp is 2^-24 of 1.
+pub const F32_ROUNDOFF: f64 = 1.0 / 16_777_216.0;
 
 /// The error allowed to an element whose expected value is `e`: `atol + rtol * |e|`.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,3 +1,5 @@
 //! What proves that backends agree with the reference and with the official pipeline.
 
+pub mod battery;
+pub mod bounded;
 pub mod compare;

@@ -328,9 +328,11 @@ pub trait Backend {
     /// 2. `m' = max(m, all s)`, `c = exp2(m - m')`, `p = exp2(s - m')` (an unseen or absent key has `p = 0`);
     /// 3. `l0 = l0 * c`, `l1 = l1 * c`; keys in ascending order: `l[(j / 8) % 2] += p[j]`, `j` the key's place in the block;
     /// 4. `o = o * c`, then keys in ascending order: `o[d] = fma(p'[j], v[j][d], o[d])`, with `p' = bf16(p)` for bf16
-    ///    tensors and `p' = p` for f32 ones. Keys that are unseen or absent contribute `fma(0, v, o)` or nothing: the same.
+    ///    tensors and `p' = p` for f32 ones. Keys that are unseen or absent contribute `fma(0, v, o)` or nothing, which
+    ///    differs at most in the sign of a zero.
     ///
-    /// Result: `o / (l0 + l1)`, rounded to the dtype.
+    /// Result: `(o + 0) / (l0 + l1)`, rounded to the dtype; adding `+0` makes every zero of `o` positive.
+    /// Scores and values are finite; the order in which the maximum is taken does not show.
     fn attention(
         &self,
         q: &Self::Tensor,
@@ -423,7 +425,7 @@ pub trait Backend {
         dt: f32,
     ) -> Result<Self::Tensor>;
 
-    /// Latents to the VAE's input: `x` `[h * w, 4C]` f32, `mean`, `var` `[4C]` f32, result `[2h, 2w, C]` f32.
+    /// Latents to the VAE's input: `x` `[h * w, 4C]` f32, `width` = `w`, `mean`, `var` `[4C]` f32, result `[2h, 2w, C]` f32.
     ///
     /// `z = x * sqrt(var + eps) + mean` per packed channel, not fused; packed channel `c * 4 + i * 2 + j` of token `(y, x)`
     /// goes to channel `c` of pixel `(2y + i, 2x + j)`.

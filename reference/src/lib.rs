@@ -8,6 +8,7 @@ pub mod dit;
 pub mod math;
 pub mod model;
 pub mod noise;
+pub mod oracle;
 pub mod pipeline;
 pub mod sampler;
 pub mod shapes;
