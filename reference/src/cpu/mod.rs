@@ -1,7 +1,13 @@
 //! The CPU backend: every operation's definition made runnable, fast, with the same bits on every
 //! instruction set and for any number of threads.
 
+pub mod attention;
 pub mod data;
+pub mod delta;
+pub mod elementwise;
+pub mod group_norm;
+mod lanes;
+pub mod norm;
 pub mod simd;
 mod tensor;
 

@@ -1,0 +1,405 @@
+//! Softmax attention with queries in SIMD lanes.
+//!
+//! A tile holds `W` queries of one head, one to a lane, as `Q^T` `[h][W]`. Scores `S` `[key][W]` and outputs `O^T`
+//! `[h][W]` then need no horizontal operation: every sum of the definition runs down one lane. Both products
+//! keep 8 (AVX2: 4) rows by up to three vectors of sums in registers; keys and values are broadcast.
+//! A task is a group of tiles that share each block of keys and values once it is widened to f32.
+
+use std::array::from_fn;
+
+use half::bf16;
+use rayon::prelude::*;
+
+use super::lanes::{from_heads, widen};
+use super::simd::{MAX_LANES, Simd, simd_kernel};
+use super::{CpuBackend, CpuTensor};
+use crate::backend::{ATTENTION_BLOCK, DType, Heads, Tensor};
+use crate::math::exp2;
+use crate::shapes::{self, AttentionShape};
+
+/// Rows of keys and columns of values are filled up to a multiple of this, the most rows of a register tile.
+const PAD: usize = 8;
+
+/// Vectors of queries in a full tile.
+const VECTORS: usize = 3;
+
+/// Tiles of a task.
+const TILES: usize = 4;
+
+/// Most queries of a tile.
+const MAX_TILE: usize = VECTORS * MAX_LANES;
+
+/// What is added to the scores of a key that the first `n` lanes do not see: [`MAX_TILE`] values from
+/// index `MAX_TILE - n` on.
+const MASK: [f32; 2 * MAX_TILE] = {
+    let mut mask = [0.0; 2 * MAX_TILE];
+    let mut i = 0;
+    while i < MAX_TILE {
+        mask[i] = f32::NEG_INFINITY;
+        i += 1;
+    }
+    mask
+};
+
+/// Heads in the columns of a matrix.
+#[derive(Clone, Copy)]
+struct View<'a> {
+    /// Elements, row-major.
+    data: Elements<'a>,
+    /// Columns of the matrix.
+    width: usize,
+    /// Where the heads lie.
+    heads: Heads,
+}
+
+/// Elements of either dtype.
+#[derive(Clone, Copy)]
+enum Elements<'a> {
+    Bf16(&'a [bf16]),
+    F32(&'a [f32]),
+}
+
+impl<'a> View<'a> {
+    fn new(x: &'a CpuTensor, heads: Heads) -> Self {
+        let data = match x.dtype() {
+            DType::Bf16 => Elements::Bf16(x.bf16()),
+            DType::F32 => Elements::F32(x.f32()),
+        };
+        Self { data, width: x.shape()[1], heads }
+    }
+
+    /// The columns of a head in row `t`, as f32.
+    #[inline(always)]
+    fn widen<S: Simd>(&self, s: S, t: usize, head: usize, to: &mut [f32]) {
+        let first = t * self.width + self.heads.first + head * self.heads.step;
+        match self.data {
+            Elements::Bf16(x) => widen(s, &x[first..first + to.len()], to),
+            Elements::F32(x) => to.copy_from_slice(&x[first..first + to.len()]),
+        }
+    }
+
+    fn is_bf16(&self) -> bool {
+        matches!(self.data, Elements::Bf16(_))
+    }
+}
+
+/// The operands and options of a call.
+struct Call<'a> {
+    q: View<'a>,
+    k: View<'a>,
+    v: View<'a>,
+    shape: AttentionShape,
+    /// `scale * log2(e)`.
+    factor: f32,
+    causal: bool,
+}
+
+/// Some queries of one head, and where their results go.
+struct Task<'a> {
+    head: usize,
+    /// First token of the segment.
+    start: usize,
+    /// Tokens of the segment.
+    len: usize,
+    /// First query, counted from `start`.
+    first: usize,
+    /// `[queries][h]`.
+    out: &'a mut [f32],
+}
+
+/// [`Backend::attention`](crate::backend::Backend::attention).
+pub fn attention(
+    backend: &CpuBackend,
+    q: &CpuTensor,
+    k: &CpuTensor,
+    v: &CpuTensor,
+    v_heads: Heads,
+    scale: f64,
+    causal: bool,
+    segments: &[usize],
+) -> CpuTensor {
+    let shape = shapes::attention(q, k, v, v_heads, segments);
+    let AttentionShape { tokens, q_heads, kv_heads, dim } = shape;
+    let call = Call {
+        q: View::new(q, Heads::packed(0, q_heads, dim)),
+        k: View::new(k, Heads::packed(0, kv_heads, dim)),
+        v: View::new(v, v_heads),
+        shape,
+        factor: (scale * std::f64::consts::LOG2_E) as f32,
+        causal,
+    };
+    // [head][T][h], each task's part in one piece.
+    let mut by_head = vec![0f32; q_heads * tokens * dim];
+    let most = TILES * VECTORS * lanes(backend.path());
+    let mut tasks = Vec::new();
+    let mut rest = &mut by_head[..];
+    for head in 0..q_heads {
+        let mut start = 0;
+        for &len in segments {
+            for first in (0..len).step_by(most) {
+                let (mine, others) = rest.split_at_mut(most.min(len - first) * dim);
+                rest = others;
+                tasks.push(Task { head, start, len, first, out: mine });
+            }
+            start += len;
+        }
+    }
+    backend.run(|| tasks.into_par_iter().for_each(|task| run_task(backend.path(), &call, task)));
+    backend.run(|| match q.dtype() {
+        DType::Bf16 => CpuTensor::from_bf16(from_heads(&by_head, q_heads, dim, bf16::from_f32), q.shape()),
+        DType::F32 => CpuTensor::from_f32(from_heads(&by_head, q_heads, dim, |x| x), q.shape()),
+    })
+}
+
+simd_kernel! {
+    fn lanes<S>(_s: S) -> usize {
+        S::LANES
+    }
+}
+
+/// `W` queries and what the online softmax knows of them.
+struct Tile {
+    /// First query of the tile, counted from the segment's start.
+    first: usize,
+    /// Vectors of lanes, 1 to [`VECTORS`].
+    vectors: usize,
+    /// `Q^T` `[h][W]`; lanes past the last query are zero.
+    q: Vec<f32>,
+    /// `O^T` `[hp][W]`, `hp` the head width rounded up to a multiple of [`PAD`].
+    o: Vec<f32>,
+    /// `[4][W]`: maximum, both row sums, the factor `c` of the current block.
+    state: Vec<f32>,
+}
+
+/// Working memory of a task.
+struct Scratch {
+    /// Keys of a block, `[64][hp]`; absent rows and columns are zero or stale, and finite.
+    k: Vec<f32>,
+    /// Values of a block, `[64][hp]`.
+    v: Vec<f32>,
+    /// Scores, then weights `p'`, `[64][W]`.
+    s: Vec<f32>,
+}
+
+/// Cuts a task's queries into tiles and transposes them.
+#[inline(always)]
+fn tiles<S: Simd>(s: S, call: &Call<'_>, task: &Task<'_>) -> Vec<Tile> {
+    let lanes = S::LANES;
+    let dim = call.shape.dim;
+    let end = task.first + task.out.len() / dim;
+    let mut tiles = Vec::new();
+    let mut row = vec![0f32; dim];
+    let mut first = task.first;
+    while first < end {
+        let left = (end - first).div_ceil(lanes);
+        // Four vectors are better cut in two halves than in three and one.
+        let vectors = if left == VECTORS + 1 { 2 } else { left.min(VECTORS) };
+        let w = vectors * lanes;
+        let mut q = vec![0f32; dim * w];
+        for lane in 0..w.min(end - first) {
+            call.q.widen(s, task.start + first + lane, task.head, &mut row);
+            for (d, &x) in row.iter().enumerate() {
+                q[d * w + lane] = x;
+            }
+        }
+        let mut state = vec![0f32; 4 * w];
+        state[..w].fill(f32::NEG_INFINITY);
+        tiles.push(Tile { first, vectors, q, o: vec![0f32; dim.next_multiple_of(PAD) * w], state });
+        first += w;
+    }
+    tiles
+}
+
+simd_kernel! {
+    fn run_task<S>(s: S, call: &Call<'_>, task: Task<'_>) {
+        let AttentionShape { q_heads, kv_heads, dim, .. } = call.shape;
+        let padded = dim.next_multiple_of(PAD);
+        let kv_head = task.head / (q_heads / kv_heads);
+        let queries = task.out.len() / dim;
+        let mut tiles = tiles(s, call, &task);
+        let block = || vec![0f32; ATTENTION_BLOCK * padded];
+        let mut scratch =
+            Scratch { k: block(), v: block(), s: vec![0f32; ATTENTION_BLOCK * VECTORS * S::LANES] };
+        let seen = if call.causal { task.first + queries } else { task.len };
+        for first_key in (0..seen).step_by(ATTENTION_BLOCK) {
+            let keys = ATTENTION_BLOCK.min(seen - first_key);
+            for j in 0..keys {
+                let token = task.start + first_key + j;
+                call.k.widen(s, token, kv_head, &mut scratch.k[j * padded..][..dim]);
+                call.v.widen(s, token, kv_head, &mut scratch.v[j * padded..][..dim]);
+            }
+            for tile in &mut tiles {
+                // Sums must stay in registers: 24 of AVX-512's 32, 12 of AVX2's 16.
+                match (S::LANES, tile.vectors) {
+                    (16, 1) => step::<S, 1, 8>(s, call, tile, &mut scratch, first_key, keys),
+                    (16, 2) => step::<S, 2, 8>(s, call, tile, &mut scratch, first_key, keys),
+                    (16, _) => step::<S, VECTORS, 8>(s, call, tile, &mut scratch, first_key, keys),
+                    (_, 1) => step::<S, 1, 4>(s, call, tile, &mut scratch, first_key, keys),
+                    (_, 2) => step::<S, 2, 4>(s, call, tile, &mut scratch, first_key, keys),
+                    (_, _) => step::<S, VECTORS, 4>(s, call, tile, &mut scratch, first_key, keys),
+                }
+            }
+        }
+        for tile in &mut tiles {
+            finish(s, call, tile);
+            let w = tile.vectors * S::LANES;
+            let out = &mut task.out[(tile.first - task.first) * dim..];
+            for (lane, out) in out.chunks_exact_mut(dim).take(w).enumerate() {
+                for (out, o) in out.iter_mut().zip(tile.o.chunks_exact(w)) {
+                    *out = o[lane];
+                }
+            }
+        }
+    }
+}
+
+/// One block of `keys` keys for one tile.
+#[inline(always)]
+fn step<S: Simd, const V: usize, const R: usize>(
+    s: S,
+    call: &Call<'_>,
+    tile: &mut Tile,
+    scratch: &mut Scratch,
+    first_key: usize,
+    keys: usize,
+) {
+    let last_query = tile.first + V * S::LANES - 1;
+    // Keys that no query of the tile sees are left out.
+    let keys = if call.causal { keys.min((last_query + 1).saturating_sub(first_key)) } else { keys };
+    if keys == 0 {
+        return;
+    }
+    scores::<S, V, R>(s, &tile.q, &scratch.k, &mut scratch.s, keys, call.shape.dim);
+    let hides = call.causal && first_key + keys > tile.first + 1;
+    let diagonal = hides.then_some((tile.first, first_key));
+    soften::<S, V>(s, call, &mut tile.state, &mut scratch.s, keys, diagonal);
+    weigh::<S, V, R>(s, &tile.state[3 * V * S::LANES..], &scratch.s, &scratch.v, &mut tile.o, keys);
+}
+
+/// `S = K Q^T`, without the scale.
+#[inline(always)]
+fn scores<S: Simd, const V: usize, const R: usize>(
+    s: S,
+    q: &[f32],
+    k: &[f32],
+    scores: &mut [f32],
+    keys: usize,
+    dim: usize,
+) {
+    let w = V * S::LANES;
+    let padded = dim.next_multiple_of(PAD);
+    for (k, scores) in k.chunks_exact(R * padded).zip(scores.chunks_exact_mut(R * w)).take(keys.div_ceil(R)) {
+        let rows: [&[f32]; R] = from_fn(|r| &k[r * padded..][..dim]);
+        let mut acc = [[s.splat(0.0); V]; R];
+        for (d, q) in (0..dim).zip(q.chunks_exact(w)) {
+            let mut lanes = [s.splat(0.0); V];
+            for v in 0..V {
+                lanes[v] = s.load(&q[v * S::LANES..]);
+            }
+            for r in 0..R {
+                let k = s.splat(rows[r][d]);
+                for v in 0..V {
+                    acc[r][v] = s.fma(k, lanes[v], acc[r][v]);
+                }
+            }
+        }
+        for r in 0..R {
+            for v in 0..V {
+                s.store(acc[r][v], &mut scores[r * w + v * S::LANES..]);
+            }
+        }
+    }
+}
+
+/// Scores to weights, and the maximum, sums and factor that go with them. With `diagonal = (first query, first key)`,
+/// lane `i` sees key `j` when `first key + j <= first query + i`.
+#[inline(always)]
+fn soften<S: Simd, const V: usize>(
+    s: S,
+    call: &Call<'_>,
+    state: &mut [f32],
+    scores: &mut [f32],
+    keys: usize,
+    diagonal: Option<(usize, usize)>,
+) {
+    let w = V * S::LANES;
+    let factor = s.splat(call.factor);
+    let rounded = call.q.is_bf16();
+    for at in (0..w).step_by(S::LANES) {
+        let old = s.load(&state[at..]);
+        let mut m = old;
+        for (j, scores) in scores.chunks_exact_mut(w).take(keys).enumerate() {
+            let mut x = s.mul(s.load(&scores[at..]), factor);
+            if let Some((query, key)) = diagonal {
+                let blind = (key + j).saturating_sub(query).min(MAX_TILE);
+                x = s.add(x, s.load(&MASK[MAX_TILE - blind + at..]));
+            }
+            s.store(x, &mut scores[at..]);
+            m = s.max(m, x);
+        }
+        let c = exp2(s, s.sub(old, m));
+        let mut l = [s.mul(s.load(&state[w + at..]), c), s.mul(s.load(&state[2 * w + at..]), c)];
+        for (j, scores) in scores.chunks_exact_mut(w).take(keys).enumerate() {
+            let p = exp2(s, s.sub(s.load(&scores[at..]), m));
+            l[(j / 8) % 2] = s.add(l[(j / 8) % 2], p);
+            s.store(if rounded { s.round_bf16(p) } else { p }, &mut scores[at..]);
+        }
+        for (row, value) in [m, l[0], l[1], c].into_iter().enumerate() {
+            s.store(value, &mut state[row * w + at..]);
+        }
+    }
+}
+
+/// `O^T = O^T c + V^T P^T`.
+#[inline(always)]
+fn weigh<S: Simd, const V: usize, const R: usize>(
+    s: S,
+    c: &[f32],
+    p: &[f32],
+    v: &[f32],
+    o: &mut [f32],
+    keys: usize,
+) {
+    let w = V * S::LANES;
+    let padded = o.len() / w;
+    for (first, o) in (0..padded).step_by(R).zip(o.chunks_exact_mut(R * w)) {
+        let mut acc = [[s.splat(0.0); V]; R];
+        for r in 0..R {
+            for i in 0..V {
+                acc[r][i] = s.mul(s.load(&o[r * w + i * S::LANES..]), s.load(&c[i * S::LANES..]));
+            }
+        }
+        for (p, v) in p.chunks_exact(w).zip(v.chunks_exact(padded)).take(keys) {
+            let mut lanes = [s.splat(0.0); V];
+            for i in 0..V {
+                lanes[i] = s.load(&p[i * S::LANES..]);
+            }
+            let v = &v[first..first + R];
+            for r in 0..R {
+                let v = s.splat(v[r]);
+                for i in 0..V {
+                    acc[r][i] = s.fma(lanes[i], v, acc[r][i]);
+                }
+            }
+        }
+        for r in 0..R {
+            for i in 0..V {
+                s.store(acc[r][i], &mut o[r * w + i * S::LANES..]);
+            }
+        }
+    }
+}
+
+/// `(o + 0) / (l0 + l1)`, rounded to the dtype, in place.
+#[inline(always)]
+fn finish<S: Simd>(s: S, call: &Call<'_>, tile: &mut Tile) {
+    let w = tile.vectors * S::LANES;
+    let rounded = call.q.is_bf16();
+    for at in (0..w).step_by(S::LANES) {
+        let l = s.add(s.load(&tile.state[w + at..]), s.load(&tile.state[2 * w + at..]));
+        for o in tile.o.chunks_exact_mut(w) {
+            let y = s.div(s.add(s.load(&o[at..]), s.splat(0.0)), l);
+            s.store(if rounded { s.round_bf16(y) } else { y }, &mut o[at..]);
+        }
+    }
+}
