@@ -1,1 +1,15 @@
 //! HIP kernels, one operation a file, compiled ahead of time for every supported architecture.
+//!
+//! `hip/` holds the sources; each begins with the formula, the layout and the budget of its kernels. `build.rs` compiles
+//! them, one code object a source and architecture, and embeds the code objects: [`code_objects`]. A kernel is launched
+//! through its struct in [`args`], which has the kernel's own parameters, checks what the kernel needs of them and returns a
+//! [`Launch`]; nothing here touches a device. [`pack`] defines the order in which weights lie.
+
+pub mod args;
+mod launch;
+pub mod object;
+pub mod pack;
+mod table;
+
+pub use launch::{Kind, Launch, LaunchError, Param};
+pub use table::{ARCHS, Built, COMPILER, built_archs, code_objects, kernel, kernel_names, why_empty};

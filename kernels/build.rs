@@ -1,0 +1,206 @@
+//! Compiles `hip/*.hip` for every architecture, one code object each, and writes the table that embeds them.
+//!
+//! The compiler is ROCm's clang if there is one, else clang 19 or newer with the AMDGPU target; without any the table is empty
+//! and says what was looked for. `MOSS_KERNELS_ARCHS=gfx1100,gfx1200` builds fewer architectures.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fmt::Write as _;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const ARCHS: [&str; 8] =
+    ["gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1200", "gfx1201"];
+
+/// Every flag has a reason: device code alone, with no library and no header of ROCm's; nothing contracted, reassociated or
+/// flushed beyond what the sources say; division and square root correctly rounded; a warning is an error.
+const FLAGS: [&str; 18] = [
+    "-x",
+    "hip",
+    "--cuda-device-only",
+    "--no-gpu-bundle-output",
+    "-nogpulib",
+    "-nogpuinc",
+    "-std=c++17",
+    "-O3",
+    "-mcode-object-version=5",
+    "-ffp-contract=off",
+    "-fno-gpu-flush-denormals-to-zero",
+    "-fhip-fp32-correctly-rounded-divide-sqrt",
+    "-fno-exceptions",
+    "-fuse-cuid=none",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-unused-command-line-argument",
+];
+
+fn main() {
+    println!("cargo::rerun-if-changed=hip");
+    for variable in ["ROCM_PATH", "MOSS_KERNELS_ARCHS", "PATH"] {
+        println!("cargo::rerun-if-env-changed={variable}");
+    }
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let table = match find_compiler() {
+        Ok(compiler) => table(&compiler, &build(&compiler, &out)),
+        Err(looked_for) => {
+            println!("cargo::warning=no HIP kernels in this build: {looked_for}");
+            table(&Compiler { path: PathBuf::new(), version: looked_for }, &[])
+        }
+    };
+    fs::write(out.join("objects.rs"), table).expect("OUT_DIR is writable");
+}
+
+struct Compiler {
+    path: PathBuf,
+    version: String,
+}
+
+/// The first candidate that knows the AMDGPU target and is new enough; else what was looked for.
+fn find_compiler() -> Result<Compiler, String> {
+    let mut rejected = Vec::new();
+    for path in candidates() {
+        match version(&path) {
+            Ok(version) => return Ok(Compiler { path, version }),
+            Err(reason) => rejected.push(format!("{} ({reason})", path.display())),
+        }
+    }
+    Err(format!("no clang 19 or newer with the AMDGPU target was found; looked for {}", rejected.join(", ")))
+}
+
+fn candidates() -> Vec<PathBuf> {
+    let clang = |root: &Path| root.join("llvm/bin/clang");
+    let mut paths: Vec<PathBuf> =
+        std::env::var_os("ROCM_PATH").iter().map(|root| clang(Path::new(root))).collect();
+    let mut installed: Vec<PathBuf> = fs::read_dir("/opt")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("rocm"))
+        .map(|entry| clang(&entry.path()))
+        .collect();
+    installed.sort();
+    installed.reverse();
+    paths.extend(installed);
+    paths.extend(["clang-19", "clang-20", "clang-21", "clang-22", "clang"].map(PathBuf::from));
+    paths
+}
+
+/// The first line of `--version`, or why the compiler will not do.
+fn version(path: &Path) -> Result<String, String> {
+    let run = |args: &[&str]| {
+        let output = Command::new(path).args(args).output().map_err(|error| error.kind().to_string())?;
+        Ok::<_, String>(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let text = run(&["--version"])?;
+    let line = text.lines().next().unwrap_or_default().to_owned();
+    let major = line.split("version ").nth(1).and_then(|v| v.split('.').next()?.parse::<u32>().ok());
+    match major {
+        None => return Err(format!("no version in \"{line}\"")),
+        Some(major) if major < 19 => return Err(format!("version {major}")),
+        Some(_) => {}
+    }
+    if !run(&["--print-targets"])?.contains("amdgcn") {
+        return Err("without the AMDGPU target".to_owned());
+    }
+    Ok(line)
+}
+
+struct Job {
+    arch: &'static str,
+    source: String,
+    path: PathBuf,
+    object: PathBuf,
+}
+
+/// Compiles what changed since the last build, as many files at once as cargo allows jobs.
+fn build(compiler: &Compiler, out: &Path) -> Vec<Job> {
+    let wanted = std::env::var("MOSS_KERNELS_ARCHS").ok();
+    let wanted: Option<Vec<&str>> = wanted.as_deref().map(|list| list.split(',').map(str::trim).collect());
+    for name in wanted.iter().flatten() {
+        assert!(ARCHS.contains(name), "MOSS_KERNELS_ARCHS: {name:?} is none of {ARCHS:?}");
+    }
+    let archs: Vec<_> =
+        ARCHS.into_iter().filter(|arch| wanted.as_ref().is_none_or(|list| list.contains(arch))).collect();
+
+    let mut files: Vec<PathBuf> =
+        fs::read_dir("hip").expect("hip/ is there").map(|entry| entry.expect("readable").path()).collect();
+    files.sort();
+    let is = |path: &Path, extension: &str| path.extension().is_some_and(|e| e == extension);
+    let read = |path: &Path| fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let headers: Vec<Vec<u8>> = files.iter().filter(|path| is(path, "h")).map(|path| read(path)).collect();
+
+    let mut jobs = Vec::new();
+    let mut stale = Vec::new();
+    for path in files.iter().filter(|path| is(path, "hip")) {
+        let source = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        let contents = read(path);
+        for arch in &archs {
+            let mut hasher = DefaultHasher::new();
+            (FLAGS, &compiler.version, &compiler.path, &headers, &contents).hash(&mut hasher);
+            let object = out.join(format!("{source}.{arch}.{:016x}.co", hasher.finish()));
+            if !object.exists() {
+                remove_old(out, &format!("{source}.{arch}."));
+                stale.push(jobs.len());
+            }
+            jobs.push(Job { arch, source: source.clone(), path: path.clone(), object });
+        }
+    }
+
+    let threads = std::env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1usize);
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(stale.len()) {
+            scope.spawn(|| {
+                while let Some(&job) = stale.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    compile(compiler, &jobs[job]);
+                }
+            });
+        }
+    });
+    jobs
+}
+
+fn remove_old(out: &Path, prefix: &str) {
+    for entry in fs::read_dir(out).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(prefix) {
+            fs::remove_file(entry.path()).expect("OUT_DIR is writable");
+        }
+    }
+}
+
+fn compile(compiler: &Compiler, job: &Job) {
+    let partial = job.object.with_extension("partial");
+    let output = Command::new(&compiler.path)
+        .args(FLAGS)
+        .arg(format!("--offload-arch={}", job.arch))
+        .arg(&job.path)
+        .arg("-o")
+        .arg(&partial)
+        .output()
+        .unwrap_or_else(|error| panic!("{}: {error}", compiler.path.display()));
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && messages.is_empty(),
+        "{} for {}:\n{messages}",
+        job.path.display(),
+        job.arch
+    );
+    fs::rename(&partial, &job.object).expect("OUT_DIR is writable");
+}
+
+fn table(compiler: &Compiler, jobs: &[Job]) -> String {
+    let mut text = format!("pub(super) const COMPILER: &str = {:?};\n", compiler.version);
+    text.push_str("pub(super) static OBJECTS: &[Built] = &[\n");
+    for Job { arch, source, object, .. } in jobs {
+        let _ = writeln!(
+            text,
+            "    Built {{ arch: {arch:?}, source: {source:?}, bytes: include_bytes!({:?}) }},",
+            object.display().to_string()
+        );
+    }
+    text.push_str("];\n");
+    text
+}

@@ -1,0 +1,200 @@
+//! What a launch consists of, and the typed parameters that it is made from.
+
+/// A launch, ready for a stream: made only by the structs of [`crate::args`], which check what the kernel needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Name of the kernel in its code object.
+    pub kernel: &'static str,
+    /// Workgroups in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a workgroup in x, y, z.
+    pub block: [u32; 3],
+    /// Bytes of dynamic LDS.
+    pub lds: u32,
+    /// The kernel's parameters, laid out as the kernel expects them.
+    pub args: Vec<u8>,
+}
+
+/// A launch that a kernel cannot do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LaunchError {
+    /// A size outside what the kernel was written for.
+    #[error("{kernel}: {what} is {found}, the kernel needs {need}")]
+    Size {
+        /// The kernel.
+        kernel: &'static str,
+        /// The parameter or product of parameters.
+        what: &'static str,
+        /// Its value.
+        found: i64,
+        /// What it must be.
+        need: &'static str,
+    },
+    /// A missing operand or one that is not aligned for vector access.
+    #[error(
+        "{kernel}: {operand} is at {address:#x}, the kernel needs an address that is a multiple of {need}, not 0"
+    )]
+    Address {
+        /// The kernel.
+        kernel: &'static str,
+        /// The operand.
+        operand: &'static str,
+        /// Its device address.
+        address: u64,
+        /// Alignment in bytes.
+        need: u64,
+    },
+}
+
+/// Type of a kernel's parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A device address.
+    Address,
+    /// A 32-bit integer.
+    I32,
+    /// A 32-bit float.
+    F32,
+}
+
+/// One parameter of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Param {
+    /// Name in the kernel's source.
+    pub name: &'static str,
+    /// Type.
+    pub kind: Kind,
+    /// Byte of the kernel argument segment.
+    pub offset: u32,
+}
+
+impl Kind {
+    /// Bytes.
+    pub fn size(self) -> u32 {
+        match self {
+            Kind::Address => 8,
+            Kind::I32 | Kind::F32 => 4,
+        }
+    }
+}
+
+/// A Rust type that is a kernel parameter.
+pub(crate) trait Scalar: Copy {
+    const KIND: Kind;
+    fn put(self, to: &mut Vec<u8>);
+}
+
+macro_rules! scalar {
+    ($($type:ty: $kind:ident),*) => {$(
+        impl Scalar for $type {
+            const KIND: Kind = Kind::$kind;
+            fn put(self, to: &mut Vec<u8>) {
+                to.extend_from_slice(&self.to_le_bytes());
+            }
+        }
+    )*};
+}
+scalar!(u64: Address, i32: I32, f32: F32);
+
+/// Declares the parameters of a kernel: a `repr(C)` struct whose bytes are the kernel argument segment.
+macro_rules! params {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq)]
+        #[repr(C)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $type),*
+        }
+
+        impl $name {
+            /// The parameters in order.
+            pub fn params() -> Vec<$crate::Param> {
+                vec![$($crate::Param {
+                    name: stringify!($field),
+                    kind: <$type as $crate::launch::Scalar>::KIND,
+                    offset: std::mem::offset_of!($name, $field) as u32,
+                }),*]
+            }
+
+            fn bytes(&self) -> Vec<u8> {
+                let mut bytes = Vec::with_capacity(size_of::<Self>());
+                $(
+                    bytes.resize(std::mem::offset_of!($name, $field), 0);
+                    $crate::launch::Scalar::put(self.$field, &mut bytes);
+                )*
+                bytes
+            }
+        }
+    };
+}
+pub(crate) use params;
+
+/// Checks of one launch.
+pub(crate) struct Check(pub(crate) &'static str);
+
+impl Check {
+    /// `found` must satisfy `ok`.
+    pub(crate) fn size(
+        &self,
+        ok: bool,
+        what: &'static str,
+        found: impl Into<i64>,
+        need: &'static str,
+    ) -> Result<(), LaunchError> {
+        if ok {
+            return Ok(());
+        }
+        Err(LaunchError::Size { kernel: self.0, what, found: found.into(), need })
+    }
+
+    /// A count of at least one.
+    pub(crate) fn positive(&self, what: &'static str, found: i32) -> Result<(), LaunchError> {
+        self.size(found > 0, what, found, "1 or more")
+    }
+
+    /// A count that is a multiple of `of`, at least one.
+    pub(crate) fn multiple(
+        &self,
+        what: &'static str,
+        found: i32,
+        of: i32,
+        need: &'static str,
+    ) -> Result<(), LaunchError> {
+        self.size(found > 0 && found % of == 0, what, found, need)
+    }
+
+    /// Operands that must be there, at multiples of 16 bytes.
+    pub(crate) fn operands(&self, operands: &[(&'static str, u64)]) -> Result<(), LaunchError> {
+        for &(operand, address) in operands {
+            if address == 0 {
+                return Err(LaunchError::Address { kernel: self.0, operand, address, need: 16 });
+            }
+        }
+        self.optional(operands)
+    }
+
+    /// Operands that may be 0.
+    pub(crate) fn optional(&self, operands: &[(&'static str, u64)]) -> Result<(), LaunchError> {
+        for &(operand, address) in operands {
+            if address % 16 != 0 {
+                return Err(LaunchError::Address { kernel: self.0, operand, address, need: 16 });
+            }
+        }
+        Ok(())
+    }
+
+    /// A grid of workgroups; each dimension must fit the runtime's 32-bit thread count.
+    pub(crate) fn launch(&self, grid: [i64; 3], threads: u32, args: Vec<u8>) -> Result<Launch, LaunchError> {
+        let limits = [i64::from(u32::MAX / threads), 65535, 65535];
+        for (i, what) in ["workgroups in x", "workgroups in y", "workgroups in z"].into_iter().enumerate() {
+            self.size(0 < grid[i] && grid[i] <= limits[i], what, grid[i], "a size that fits one launch")?;
+        }
+        let grid = grid.map(|n| n as u32);
+        Ok(Launch { kernel: self.0, grid, block: [threads, 1, 1], lds: 0, args })
+    }
+}
+
+/// `a / b`, rounded up.
+pub(crate) fn ceil(a: i32, b: i32) -> i64 {
+    i64::from(a).div_euclid(i64::from(b)) + i64::from(a % b != 0)
+}
