@@ -1,10 +1,11 @@
 //! AVX2 and FMA.
 
 use std::arch::x86_64::*;
+use std::array::from_fn;
 
 use half::bf16;
 
-use super::Simd;
+use super::{MAX_LANES, Simd};
 
 /// 8 lanes; a value exists only where the CPU has AVX2 and FMA.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +76,40 @@ impl Simd for Avx2 {
             let packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(bits, bits), 0b1000);
             _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(packed))
         }
+    }
+    #[inline(always)]
+    unsafe fn transpose_bf16(self, rows: &[*const bf16; MAX_LANES], to: *mut f32, stride: usize) {
+        unsafe {
+            // A 32-bit element is a pair (k, k + 1). Two rounds of interleaving give, in vector 4 g + j, pair j of
+            // rows 4 g to 4 g + 3 (lower half) and pair j + 4 of the same (upper half).
+            let r: [__m256i; 8] = from_fn(|i| _mm256_loadu_si256(rows[i].cast()));
+            let mut t = [_mm256_setzero_si256(); 8];
+            for i in 0..4 {
+                t[2 * i] = _mm256_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+                t[2 * i + 1] = _mm256_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+            }
+            let mut u = [_mm256_setzero_si256(); 8];
+            for g in 0..2 {
+                for j in 0..2 {
+                    u[4 * g + 2 * j] = _mm256_unpacklo_epi64(t[4 * g + j], t[4 * g + j + 2]);
+                    u[4 * g + 2 * j + 1] = _mm256_unpackhi_epi64(t[4 * g + j], t[4 * g + j + 2]);
+                }
+            }
+            for j in 0..4 {
+                let lower = _mm256_permute2x128_si256(u[j], u[j + 4], 0x20);
+                let upper = _mm256_permute2x128_si256(u[j], u[j + 4], 0x31);
+                for (pair, v) in [(j, lower), (j + 4, upper)] {
+                    let even = _mm256_slli_epi32(v, 16);
+                    let odd = _mm256_and_si256(v, _mm256_set1_epi32(0xffff_0000_u32 as i32));
+                    _mm256_storeu_ps(to.add(2 * pair * stride), _mm256_castsi256_ps(even));
+                    _mm256_storeu_ps(to.add((2 * pair + 1) * stride), _mm256_castsi256_ps(odd));
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    fn prefetch(self, x: *const bf16) {
+        unsafe { _mm_prefetch(x.cast(), _MM_HINT_T0) }
     }
     #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {

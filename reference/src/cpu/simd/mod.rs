@@ -61,6 +61,16 @@ pub trait Simd: Copy + Send + Sync + fmt::Debug + 'static {
     #[allow(unsafe_code)]
     unsafe fn store_bf16_at(self, v: Self::F, to: *mut bf16);
 
+    /// Transposes and widens `LANES` rows of `2 * LANES` numbers: element `k` of row `r` goes to `to[k * stride + r]`.
+    ///
+    /// # Safety
+    /// `2 * LANES` numbers can be read at each of the first `LANES` of `rows`, and `LANES` numbers be written at
+    /// `to + k * stride` for each `k` below `2 * LANES`.
+    #[allow(unsafe_code)]
+    unsafe fn transpose_bf16(self, rows: &[*const bf16; MAX_LANES], to: *mut f32, stride: usize);
+    /// Asks for the cache line at `x`, which need not be readable.
+    fn prefetch(self, x: *const bf16);
+
     /// `a + b`.
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a - b`.
@@ -205,6 +215,17 @@ impl Path {
     /// The fastest path that this CPU can run.
     pub fn best() -> Self {
         Self::available().pop().unwrap_or(Path::Portable)
+    }
+
+    /// Numbers in a vector.
+    pub fn lanes(self) -> usize {
+        match self {
+            Path::Portable => 8,
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx2(_) => Avx2::LANES,
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512(_) => Avx512::LANES,
+        }
     }
 
     /// Name for people.

@@ -4,7 +4,7 @@ use std::array::from_fn;
 
 use half::bf16;
 
-use super::Simd;
+use super::{MAX_LANES, Simd};
 
 /// `N` lanes of plain Rust, at most [`super::MAX_LANES`]. `fma` is exact everywhere: an instruction where the
 /// build has one, else the C library's function.
@@ -53,6 +53,19 @@ impl<const N: usize> Simd for Portable<N> {
         // SAFETY: the caller vouches for N elements.
         unsafe { to.cast::<[bf16; N]>().write_unaligned(v) }
     }
+    #[inline(always)]
+    unsafe fn transpose_bf16(self, rows: &[*const bf16; MAX_LANES], to: *mut f32, stride: usize) {
+        for (r, row) in rows[..N].iter().enumerate() {
+            for k in 0..2 * N {
+                // SAFETY: the caller vouches for 2N elements of each row, and for N at each k of `to`.
+                unsafe {
+                    *to.add(k * stride + r) = (*row.add(k)).to_f32();
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    fn prefetch(self, _: *const bf16) {}
     #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         from_fn(|i| a[i] + b[i])

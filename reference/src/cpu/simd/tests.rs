@@ -115,7 +115,7 @@ fn every_path_gives_the_bits_of_plain_arithmetic() {
     let numbers = numbers();
     let len = numbers.len();
     for path in Path::available() {
-        let lanes = if path.name() == "AVX-512" { 16 } else { 8 };
+        let lanes = path.lanes();
         for shift in 0..64 {
             let b: Vec<f32> = (0..len).map(|i| numbers[(i + shift) % len]).collect();
             let c: Vec<f32> = (0..len).map(|i| numbers[(i * 7 + shift) % len]).collect();
@@ -157,6 +157,42 @@ fn bf16_rounding_is_to_nearest_even_and_keeps_nan() {
             let nan = x.is_nan();
             let expected = if nan { (bits >> 16) as u16 | 0x40 } else { (bits >> 16) as u16 + u16::from(up) };
             assert_eq!(y.to_bits(), expected, "{bits:08x} on {}", path.name());
+        }
+    }
+}
+
+simd_kernel! {
+    fn transpose<S>(s: S, x: &[bf16], width: usize, to: &mut [f32], stride: usize) -> usize {
+        assert!(width >= 2 * S::LANES && x.len() >= width * S::LANES && to.len() >= stride * 2 * S::LANES);
+        let mut rows = [x.as_ptr(); MAX_LANES];
+        for (i, row) in rows[..S::LANES].iter_mut().enumerate() {
+            *row = x[i * width..].as_ptr();
+        }
+        // SAFETY: the lengths are checked above.
+        #[allow(unsafe_code)]
+        unsafe {
+            s.transpose_bf16(&rows, to.as_mut_ptr(), stride);
+        }
+        S::LANES
+    }
+}
+
+#[test]
+fn transposition_moves_every_element() {
+    let (width, stride) = (37, 19);
+    let x: Vec<bf16> = (0..16 * width).map(|i| bf16::from_bits(0x3f80 + i as u16)).collect();
+    for path in Path::available() {
+        let mut to = vec![f32::NAN; 32 * stride];
+        let lanes = transpose(path, &x, width, &mut to, stride);
+        for k in 0..2 * lanes {
+            for r in 0..stride {
+                let found = to[k * stride + r];
+                if r < lanes {
+                    assert_eq!(found, x[r * width + k].to_f32(), "row {r}, {k} on {}", path.name());
+                } else {
+                    assert!(found.is_nan(), "nothing is written beside the rows");
+                }
+            }
         }
     }
 }

@@ -1,0 +1,372 @@
+//! `linear` and `linear_glu`: bf16 weights from the mapped file, packed panel by panel while they are used.
+//!
+//! The rows of `x` are widened once into blocks of [`tile_rows`], `k` outermost. A task owns a tile of the output: for
+//! each slice of [`SLICE`] values of `k` it packs the tile's weights (widened, `k` outermost), which then stay in the
+//! nearest caches while all its row blocks pass over them. Weights are read from memory once for each stretch of
+//! [`TASK_BLOCKS`] row blocks, so once when there are few tokens.
+
+use half::bf16;
+use rayon::prelude::*;
+
+use super::micro::{Run, panel_width, rows_at_least, tile_rows};
+use super::simd::{MAX_LANES, Path, Simd, simd_kernel};
+use super::{CpuBackend, CpuTensor};
+use crate::backend::{Epilogue, Glu};
+use crate::math;
+use crate::shapes;
+
+/// Values of `k` that a packed panel holds at a time: with two vectors of 16 lanes, 32 KiB.
+const SLICE: usize = 256;
+/// Panels of a task.
+const TASK_PANELS: usize = 4;
+/// Row blocks of a task.
+const TASK_BLOCKS: usize = 32;
+
+/// The rows of a weight matrix, in as many pieces as it has parts.
+struct Rows<'a> {
+    parts: Vec<&'a [bf16]>,
+    width: usize,
+}
+
+impl<'a> Rows<'a> {
+    fn row(&self, mut index: usize) -> &'a [bf16] {
+        for part in &self.parts {
+            let rows = part.len() / self.width;
+            if index < rows {
+                return &part[index * self.width..(index + 1) * self.width];
+            }
+            index -= rows;
+        }
+        panic!("linear: no weight row {index}");
+    }
+}
+
+/// What becomes of the accumulators.
+enum Finish<'a> {
+    Plain,
+    Silu,
+    Residual(&'a [bf16]),
+    GatedResidual { residual: &'a [bf16], gate: &'a [bf16] },
+    Glu(Glu),
+}
+
+/// A product in progress.
+struct Product<'a> {
+    /// Rows of `x`, widened: blocks of [`tile_rows`], in each `[k][row]`.
+    x: Vec<f32>,
+    tokens: usize,
+    k: usize,
+    weights: Rows<'a>,
+    bias: Option<&'a [bf16]>,
+    finish: Finish<'a>,
+    /// Columns of the result.
+    outputs: usize,
+    out: Output,
+}
+
+/// The result's memory, written by many tasks.
+struct Output(*mut bf16);
+
+// SAFETY: tasks write disjoint rectangles of the result.
+#[allow(unsafe_code)]
+unsafe impl Sync for Output {}
+
+/// One task's part of the result.
+#[derive(Clone, Copy)]
+struct Tile {
+    /// First column.
+    column: usize,
+    /// Panels from there; for a gated unit, of up and as many of gate.
+    panels: usize,
+    /// First row block.
+    block: usize,
+    /// Row blocks.
+    blocks: usize,
+}
+
+/// A task's memory, used again by the next one on the thread.
+#[derive(Default)]
+struct Scratch {
+    /// Packed weights, `[panel][k][column]`.
+    weights: Vec<f32>,
+    /// Accumulators, `[panel][block][row][column]`.
+    sums: Vec<f32>,
+}
+
+/// [`crate::backend::Backend::linear`].
+pub fn linear(
+    backend: &CpuBackend,
+    x: &CpuTensor,
+    w: &CpuTensor,
+    bias: Option<&CpuTensor>,
+    epilogue: Epilogue<'_, CpuTensor>,
+) -> CpuTensor {
+    let (tokens, k, n) = shapes::linear(x, w, bias, &epilogue);
+    let finish = match epilogue {
+        Epilogue::None => Finish::Plain,
+        Epilogue::Silu => Finish::Silu,
+        Epilogue::Residual(residual) => Finish::Residual(residual.bf16()),
+        Epilogue::GatedResidual { residual, gate } => {
+            Finish::GatedResidual { residual: residual.bf16(), gate: gate.bf16() }
+        }
+    };
+    product(backend, x, w, bias, finish, [tokens, k, n])
+}
+
+/// [`crate::backend::Backend::linear_glu`].
+pub fn linear_glu(
+    backend: &CpuBackend,
+    x: &CpuTensor,
+    w: &CpuTensor,
+    bias: Option<&CpuTensor>,
+    glu: Glu,
+) -> CpuTensor {
+    let (tokens, k, width) = shapes::linear_glu(x, w, bias);
+    product(backend, x, w, bias, Finish::Glu(glu), [tokens, k, width])
+}
+
+fn product(
+    backend: &CpuBackend,
+    x: &CpuTensor,
+    w: &CpuTensor,
+    bias: Option<&CpuTensor>,
+    finish: Finish<'_>,
+    [tokens, k, outputs]: [usize; 3],
+) -> CpuTensor {
+    let path = backend.path();
+    let mut out = vec![bf16::ZERO; tokens * outputs];
+    backend.run(|| {
+        let product = Product {
+            x: widen(path, x.bf16(), tokens, k),
+            tokens,
+            k,
+            weights: Rows { parts: w.parts(), width: k },
+            bias: bias.map(CpuTensor::bf16),
+            finish,
+            outputs,
+            out: Output(out.as_mut_ptr()),
+        };
+        tiles(path, &product)
+            .into_par_iter()
+            .for_each_init(Scratch::default, |scratch, tile| run_tile(path, &product, tile, scratch));
+    });
+    CpuTensor::from_bf16(out, &[tokens, outputs])
+}
+
+/// All tiles of a result; those that share weights follow one another.
+fn tiles(path: Path, product: &Product<'_>) -> Vec<Tile> {
+    let row_blocks = product.tokens.div_ceil(tile_rows(path.lanes()));
+    let width = panel_width(path.lanes());
+    let most = match product.finish {
+        Finish::Glu(_) => TASK_PANELS / 2,
+        _ => TASK_PANELS,
+    };
+    let mut tiles = Vec::new();
+    for column in (0..product.outputs).step_by(most * width) {
+        let panels = most.min((product.outputs - column).div_ceil(width));
+        for block in (0..row_blocks).step_by(TASK_BLOCKS) {
+            tiles.push(Tile { column, panels, block, blocks: TASK_BLOCKS.min(row_blocks - block) });
+        }
+    }
+    tiles
+}
+
+/// Widens `x` `[tokens, k]` into blocks of rows, in each `[k][row]`; rows beyond the last token are zeros.
+fn widen(path: Path, x: &[bf16], tokens: usize, k: usize) -> Vec<f32> {
+    let rows = tile_rows(path.lanes());
+    let mut blocks = vec![0.0; tokens.div_ceil(rows) * rows * k];
+    blocks.par_chunks_mut(rows * k).zip(x.par_chunks(rows * k)).for_each(|(block, x)| {
+        for (r, row) in x.chunks_exact(k).enumerate() {
+            for (to, value) in block.chunks_exact_mut(rows).zip(row) {
+                to[r] = value.to_f32();
+            }
+        }
+    });
+    blocks
+}
+
+simd_kernel! {
+    fn run_tile<S>(s: S, product: &Product<'_>, tile: Tile, scratch: &mut Scratch) {
+        let width = panel_width(S::LANES);
+        let rows = tile_rows(S::LANES);
+        let firsts = panel_rows(product, tile, width);
+        scratch.weights.resize(firsts.len() * SLICE * width, 0.0);
+        scratch.sums.clear();
+        scratch.sums.resize(firsts.len() * tile.blocks * rows * width, 0.0);
+        for k in (0..product.k).step_by(SLICE) {
+            let len = SLICE.min(product.k - k);
+            for (p, &(first, count)) in firsts.iter().enumerate() {
+                let packed = &mut scratch.weights[p * SLICE * width..(p + 1) * SLICE * width];
+                for v in 0..2 {
+                    pack(s, &product.weights, first, count, v, k, len, packed);
+                }
+                for block in 0..tile.blocks {
+                    let b = tile.block + block;
+                    let a = &product.x[(b * product.k + k) * rows..][..len * rows];
+                    let run = Run { len, a: a.as_ptr(), a_step: rows, b: packed.as_ptr() };
+                    let sums = &mut scratch.sums[(p * tile.blocks + block) * rows * width..][..rows * width];
+                    // SAFETY: `a` has len * rows numbers, the packed panel len * width, the sums rows * width.
+                    #[allow(unsafe_code)]
+                    unsafe {
+                        rows_at_least::<S, 2>(s, rows.min(product.tokens - b * rows), run, sums.as_mut_ptr());
+                    }
+                }
+            }
+        }
+        finish(s, product, tile, &scratch.sums);
+    }
+}
+
+/// For each panel of a tile its first weight row and how many of its columns exist.
+fn panel_rows(product: &Product<'_>, tile: Tile, width: usize) -> Vec<(usize, usize)> {
+    let panel = |p: usize| {
+        let column = tile.column + p * width;
+        (column, width.min(product.outputs - column))
+    };
+    let up = (0..tile.panels).map(panel);
+    match product.finish {
+        Finish::Glu(_) => {
+            up.clone().chain(up.map(|(first, count)| (product.outputs + first, count))).collect()
+        }
+        _ => up.collect(),
+    }
+}
+
+/// Packs vector `v` of a panel, `k .. k + len`: `packed[i * width + v * LANES + c]` is element `k + i` of row
+/// `first + v * LANES + c`. Columns beyond `count` repeat the last one; nobody reads their sums.
+#[inline(always)]
+fn pack<S: Simd>(
+    s: S,
+    weights: &Rows<'_>,
+    first: usize,
+    count: usize,
+    v: usize,
+    k: usize,
+    len: usize,
+    packed: &mut [f32],
+) {
+    let width = panel_width(S::LANES);
+    assert!(packed.len() >= len * width);
+    let rows: [&[bf16]; MAX_LANES] =
+        std::array::from_fn(|c| &weights.row(first + (v * S::LANES + c).min(count - 1))[k..k + len]);
+    let step = 2 * S::LANES;
+    let whole = len / step * step;
+    for i in (0..whole).step_by(step) {
+        let at = rows.map(|row| row[i..i + step].as_ptr());
+        // SAFETY: each row has `step` elements at `i`; the panel has `len * width` numbers.
+        #[allow(unsafe_code)]
+        unsafe {
+            s.transpose_bf16(&at, packed.as_mut_ptr().add(i * width + v * S::LANES), width);
+        }
+    }
+    for i in whole..len {
+        for c in 0..S::LANES {
+            packed[i * width + v * S::LANES + c] = rows[c][i].to_f32();
+        }
+    }
+}
+
+/// The epilogue of a tile.
+#[inline(always)]
+fn finish<S: Simd>(s: S, product: &Product<'_>, tile: Tile, sums: &[f32]) {
+    let rows = tile_rows(S::LANES);
+    for block in 0..tile.blocks {
+        let token = (tile.block + block) * rows;
+        for r in 0..rows.min(product.tokens - token) {
+            for v in 0..2 * tile.panels {
+                let column = tile.column + v * S::LANES;
+                if column < product.outputs {
+                    let sums = Sums { all: sums, blocks: tile.blocks, row: block * rows + r };
+                    finish_vector(s, product, sums, v, 2 * tile.panels, token + r, column);
+                }
+            }
+        }
+    }
+}
+
+/// The accumulators of one row of a tile.
+#[derive(Clone, Copy)]
+struct Sums<'a> {
+    /// [`Scratch::sums`].
+    all: &'a [f32],
+    /// Row blocks of the tile.
+    blocks: usize,
+    /// Row in the tile.
+    row: usize,
+}
+
+/// Outputs `column ..` of a token: vector `v` of a row of sums, and for a gated unit vector `v + gate` too.
+#[inline(always)]
+fn finish_vector<S: Simd>(
+    s: S,
+    product: &Product<'_>,
+    sums: Sums<'_>,
+    v: usize,
+    gate: usize,
+    token: usize,
+    column: usize,
+) {
+    let count = S::LANES.min(product.outputs - column);
+    let place = token * product.outputs + column;
+    let y = output(s, product, sums, v, column, count);
+    let result = match product.finish {
+        Finish::Plain => y,
+        Finish::Silu => math::silu(s, y),
+        Finish::Residual(residual) => s.add(load(s, &residual[place..], count), y),
+        Finish::GatedResidual { residual, gate } => {
+            let gated = s.round_bf16(s.mul(y, load(s, &gate[column..], count)));
+            s.add(load(s, &residual[place..], count), gated)
+        }
+        Finish::Glu(kind) => {
+            let g = output(s, product, sums, v + gate, product.outputs + column, count);
+            match kind {
+                Glu::Silu => s.mul(s.round_bf16(math::silu(s, g)), y),
+                Glu::Situ => situ(s, y, g),
+            }
+        }
+    };
+    // SAFETY: the place and the `count` elements from there lie in the result; no other task has them.
+    #[allow(unsafe_code)]
+    let to = unsafe { std::slice::from_raw_parts_mut(product.out.0.add(place), count) };
+    if count == S::LANES {
+        s.store_bf16(result, to);
+    } else {
+        s.store_bf16_part(result, to);
+    }
+}
+
+/// `y`, the rounded output, of vector `v` of a row of sums, whose weights and biases are rows `row ..`.
+#[inline(always)]
+fn output<S: Simd>(s: S, product: &Product<'_>, sums: Sums<'_>, v: usize, row: usize, count: usize) -> S::F {
+    let width = panel_width(S::LANES);
+    let panel = v / 2 * sums.blocks * tile_rows(S::LANES);
+    let sum = s.load(&sums.all[(panel + sums.row) * width + v % 2 * S::LANES..]);
+    let sum = match product.bias {
+        Some(bias) => s.add(sum, load(s, &bias[row..], count)),
+        None => sum,
+    };
+    s.round_bf16(sum)
+}
+
+#[inline(always)]
+fn load<S: Simd>(s: S, x: &[bf16], count: usize) -> S::F {
+    if count == S::LANES { s.load_bf16(x) } else { s.load_bf16_part(&x[..count]) }
+}
+
+/// [`Glu::Situ`] of up `u` and gate `g`, before the last rounding.
+#[inline(always)]
+fn situ<S: Simd>(s: S, u: S::F, g: S::F) -> S::F {
+    let p = s.round_bf16(s.mul(soft_clamp(s, g, 4.0), s.round_bf16(math::sigmoid(s, g))));
+    s.mul(p, soft_clamp(s, u, 25.0))
+}
+
+/// `bf16(bound * bf16(tanh(bf16(x / bound))))`.
+#[inline(always)]
+fn soft_clamp<S: Simd>(s: S, x: S::F, bound: f32) -> S::F {
+    let bound = s.splat(bound);
+    let t = s.round_bf16(math::tanh(s, s.round_bf16(s.div(x, bound))));
+    s.round_bf16(s.mul(bound, t))
+}
+
+#[cfg(test)]
+mod tests;

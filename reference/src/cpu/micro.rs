@@ -1,0 +1,98 @@
+//! The innermost loop of `linear` and `conv2d`: a tile of accumulators that stays in registers while `k` runs.
+//!
+//! A tile is up to [`tile_rows`] rows (tokens, pixels) by a *panel* of [`panel_width`] columns (outputs). `a` holds, for
+//! each `k`, the rows' values side by side; `b` holds, for each `k`, the panel's weights side by side. Each accumulator is
+//! one lane of a register, fed by one fma for each `k` in ascending order; between calls it rests in memory, so a sum may
+//! be cut anywhere without a change in its bits.
+
+use super::simd::Simd;
+
+/// Most rows of a tile: what the registers hold beside a panel's two vectors and a broadcast.
+pub(super) const fn tile_rows(lanes: usize) -> usize {
+    if lanes == 16 { 14 } else { 6 }
+}
+
+/// Columns of a panel of two vectors.
+pub(super) const fn panel_width(lanes: usize) -> usize {
+    2 * lanes
+}
+
+/// One run over `k`: where the operands lie.
+#[derive(Clone, Copy)]
+pub(super) struct Run {
+    /// Steps of `k`.
+    pub(super) len: usize,
+    /// Row values of the first step.
+    pub(super) a: *const f32,
+    /// From one step's row values to the next one's.
+    pub(super) a_step: usize,
+    /// Weights of the first step; steps are `vectors * LANES` apart.
+    pub(super) b: *const f32,
+}
+
+/// `c[r][v] = fma(a[k][r], b[k][v], c[r][v])` for `k` ascending, `MR` rows, `NV` vectors.
+///
+/// # Safety
+/// For each of `run.len` steps `MR` numbers can be read at `a` and `NV * LANES` at `b`; `MR * NV * LANES` numbers at `c` can
+/// be read and written.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(s: S, run: Run, c: *mut f32) {
+    let Run { len, mut a, a_step, mut b } = run;
+    let mut acc = [[s.splat(0.0); NV]; MR];
+    // SAFETY: the caller vouches for every place that is read or written.
+    unsafe {
+        for r in 0..MR {
+            for v in 0..NV {
+                acc[r][v] = s.load_at(c.add((r * NV + v) * S::LANES));
+            }
+        }
+        for _ in 0..len {
+            let mut w = [s.splat(0.0); NV];
+            for v in 0..NV {
+                w[v] = s.load_at(b.add(v * S::LANES));
+            }
+            for r in 0..MR {
+                let x = s.splat(*a.add(r));
+                for v in 0..NV {
+                    acc[r][v] = s.fma(x, w[v], acc[r][v]);
+                }
+            }
+            a = a.add(a_step);
+            b = b.add(NV * S::LANES);
+        }
+        for r in 0..MR {
+            for v in 0..NV {
+                s.store_at(acc[r][v], c.add((r * NV + v) * S::LANES));
+            }
+        }
+    }
+}
+
+/// At least the first `rows` rows of a tile, `rows` from 1 to [`tile_rows`]; further rows of the tile may be computed too.
+///
+/// # Safety
+/// As for [`tile`], with `MR` = [`tile_rows`].
+#[inline(always)]
+#[allow(unsafe_code)]
+pub(super) unsafe fn rows_at_least<S: Simd, const NV: usize>(s: S, rows: usize, run: Run, c: *mut f32) {
+    // SAFETY: no size is above `tile_rows`.
+    unsafe {
+        if S::LANES == 16 {
+            match rows {
+                1 => tile::<S, 1, NV>(s, run, c),
+                2 => tile::<S, 2, NV>(s, run, c),
+                3..=4 => tile::<S, 4, NV>(s, run, c),
+                5..=8 => tile::<S, 8, NV>(s, run, c),
+                _ => tile::<S, 14, NV>(s, run, c),
+            }
+        } else {
+            match rows {
+                1 => tile::<S, 1, NV>(s, run, c),
+                2 => tile::<S, 2, NV>(s, run, c),
+                3..=4 => tile::<S, 4, NV>(s, run, c),
+                _ => tile::<S, 6, NV>(s, run, c),
+            }
+        }
+    }
+}
