@@ -1,1 +1,32 @@
 //! An emulator of the RDNA3 and RDNA4 machine code that moss ships.
+//!
+//! [`CodeObject::load`] takes what the compiler wrote, [`launch`] runs a kernel of it over a [`Memory`] and
+//! stops at the first wrong access, race, uninitialised value or unknown instruction with a [`Fault`] that
+//! names kernel, instruction and lane. What matrix instructions sum is a named [`Model`]: no public source
+//! defines the order that silicon uses, so equality under emulation is no statement about a card.
+
+mod agree;
+mod arch;
+mod decode;
+mod disasm;
+mod elf;
+mod exec;
+mod fault;
+mod inst;
+mod isa;
+mod launch;
+mod memory;
+mod msgpack;
+mod numeric;
+mod object;
+
+pub use agree::compare_with_objdump;
+pub use arch::{ARCHS, Arch, Gen};
+pub use decode::{Unknown, decode};
+pub use disasm::line;
+pub use elf::ObjectError;
+pub use fault::{Fault, What};
+pub use inst::{Enc, Inst};
+pub use launch::{LaunchError, Model, Options, Order, Report, launch};
+pub use memory::{Memory, NotAllocated};
+pub use object::{Arg, CodeObject, Kernel};

@@ -1,0 +1,184 @@
+//! A workgroup: its LDS with shadow state, its barrier, and what all of its waves share.
+
+use super::{Flow, Hit, stop_lane};
+use crate::{arch::Gen, fault::What, launch::Model, memory::View};
+
+/// Nobody.
+const NONE: u8 = 0xff;
+/// More than one wave.
+const MANY: u8 = 0xfe;
+/// Atomic operations, which do not race with each other.
+const ATOMIC: u8 = 0xfd;
+
+/// Shadow of two LDS bytes. `*_at` is the number of barrier signals its wave had sent.
+#[derive(Clone, Copy)]
+struct Cell {
+    written_at: u32,
+    read_at: u32,
+    writer: u8,
+    reader: u8,
+    initialised: u8,
+}
+
+/// The kind of an LDS access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+    Atomic,
+}
+
+/// Who accesses LDS: the wave and its barrier counts.
+#[derive(Clone, Copy)]
+pub(crate) struct Who {
+    pub(crate) wave: u8,
+    pub(crate) signals: u32,
+    pub(crate) waits: u32,
+}
+
+/// State that the waves of one workgroup share.
+pub(crate) struct Group<'a> {
+    pub(crate) generation: Gen,
+    pub(crate) model: Model,
+    pub(crate) lds: Vec<u8>,
+    shadow: Vec<Cell>,
+    /// Races and uninitialised reads are looked for.
+    pub(crate) sanitize: bool,
+    pub(crate) mem: View<'a>,
+    /// Waves of the workgroup, ended ones included.
+    pub(crate) waves: u32,
+    /// Waves that signalled the barrier's current phase.
+    pub(crate) arrived: u32,
+    /// Barrier phases that completed.
+    pub(crate) completed: u32,
+    /// Address of the code, which relative jumps and S_GETPC start from.
+    pub(crate) text: u64,
+    /// Instructions that clocks count.
+    pub(crate) clock: u64,
+}
+
+impl<'a> Group<'a> {
+    pub(crate) fn new(
+        generation: Gen,
+        model: Model,
+        sanitize: bool,
+        lds: u32,
+        mem: View<'a>,
+        text: u64,
+    ) -> Self {
+        let cell = Cell { written_at: 0, read_at: 0, writer: NONE, reader: NONE, initialised: 0 };
+        let cells = if sanitize { lds.div_ceil(2) as usize } else { 0 };
+        Group {
+            generation,
+            model,
+            lds: vec![0xff; lds as usize],
+            shadow: vec![cell; cells],
+            sanitize,
+            mem,
+            waves: 0,
+            arrived: 0,
+            completed: 0,
+            text,
+            clock: 0,
+        }
+    }
+
+    /// Back to the state of a fresh workgroup.
+    pub(crate) fn reset(&mut self, waves: u32) {
+        self.lds.fill(0xff);
+        let cell = Cell { written_at: 0, read_at: 0, writer: NONE, reader: NONE, initialised: 0 };
+        self.shadow.fill(cell);
+        (self.waves, self.arrived, self.completed) = (waves, 0, 0);
+    }
+
+    /// Checks bounds, alignment, initialisation and races of one lane's LDS access.
+    #[inline]
+    pub(crate) fn lds_check(
+        &mut self,
+        lane: usize,
+        offset: u32,
+        size: u32,
+        access: Access,
+        who: Who,
+    ) -> Flow {
+        if u64::from(offset) + u64::from(size) > self.lds.len() as u64 {
+            let limit = self.lds.len() as u32;
+            return stop_lane(lane, What::LdsBounds { offset, size, limit });
+        }
+        if !offset.is_multiple_of(size.min(4)) {
+            return stop_lane(lane, What::Misaligned { space: "LDS", address: offset.into(), size });
+        }
+        if !self.sanitize {
+            return Ok(());
+        }
+        if size == 1 {
+            return self.cell_check(lane, offset, 1 << (offset & 1), access, who);
+        }
+        for n in 0..size / 2 {
+            self.cell_check(lane, offset + 2 * n, 3, access, who)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn cell_check(&mut self, lane: usize, offset: u32, bytes: u8, access: Access, who: Who) -> Flow {
+        let c = &mut self.shadow[(offset / 2) as usize];
+        // An earlier access is ordered before this one when this wave has waited for a barrier that
+        // the earlier wave signalled afterwards.
+        let unordered = |wave: u8, at: u32| wave != NONE && wave != who.wave && who.waits <= at;
+        let writer_races =
+            unordered(c.writer, c.written_at) && !(access == Access::Atomic && c.writer == ATOMIC);
+        let reader_races = access != Access::Read && unordered(c.reader, c.read_at);
+        if writer_races || reader_races {
+            let (kind, other) = if writer_races { ("write", c.writer) } else { ("read", c.reader) };
+            return Err(race(lane, offset, access, who.wave, kind, other));
+        }
+        if access != Access::Write && c.initialised & bytes != bytes {
+            return stop_lane(lane, What::LdsUninitialised { offset });
+        }
+        if access != Access::Read {
+            c.initialised |= bytes;
+            (c.writer, c.written_at) = (who.wave, who.signals);
+            if access == Access::Atomic {
+                c.writer = ATOMIC;
+            }
+        } else if c.reader == who.wave || c.reader == NONE || who.waits > c.read_at {
+            (c.reader, c.read_at) = (who.wave, who.signals);
+        } else {
+            (c.reader, c.read_at) = (MANY, who.signals.max(c.read_at));
+        }
+        Ok(())
+    }
+
+    /// Little-endian dword of LDS; bounds were checked.
+    #[inline(always)]
+    pub(crate) fn lds32(&self, offset: u32) -> u32 {
+        let o = offset as usize;
+        u32::from_le_bytes(self.lds[o..o + 4].try_into().expect("four bytes"))
+    }
+
+    /// Stores bytes of LDS; bounds were checked.
+    #[inline(always)]
+    pub(crate) fn lds_put(&mut self, offset: u32, bytes: &[u8]) {
+        let o = offset as usize;
+        self.lds[o..o + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+#[cold]
+fn race(lane: usize, offset: u32, access: Access, wave: u8, kind: &str, other: u8) -> Box<Hit> {
+    let access = match access {
+        Access::Read => "read",
+        Access::Write => "write",
+        Access::Atomic => "atomic",
+    };
+    let other = match other {
+        MANY => format!("{kind} of several waves"),
+        ATOMIC => "atomic".to_owned(),
+        w => format!("{kind} of wave {w}"),
+    };
+    Box::new(Hit {
+        lane: Some(lane as u32),
+        what: What::LdsRace { offset, access, wave: wave.into(), other },
+    })
+}
