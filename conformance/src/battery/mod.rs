@@ -1,4 +1,4 @@
-//! One battery for every backend: each operation of [`Backend`] on inputs that straddle tiles and hold
+//! One battery for every backend (`all(&[backend], Demand::Bits)`): each operation of [`Backend`] on inputs that straddle tiles and hold
 //! extremes, compared bit for bit with the scalar oracle and, within a budget derived from the roundings of its
 //! definition, with the same formula in f64.
 
@@ -45,7 +45,7 @@ pub enum BatteryError {
     /// The backend failed.
     #[error("{case}: {source}")]
     Backend {
-        /// The case that ran.
+        /// The backend and the case that ran.
         case: String,
         /// What the backend said.
         source: BackendError,
@@ -57,7 +57,7 @@ pub enum BatteryError {
 pub struct Summary {
     /// The operation.
     pub op: &'static str,
-    /// Cases that ran.
+    /// Cases that ran, over all backends.
     pub cases: usize,
     /// Elements compared in all.
     pub elements: usize,
@@ -84,28 +84,34 @@ pub enum Demand {
     Budget,
 }
 
-/// Runs the cases of one operation on a backend.
+/// Runs the cases of one operation on some backends; what is expected is computed once.
 pub fn run<B: Backend, C: Case>(
     op: &'static str,
     cases: impl IntoIterator<Item = C>,
-    backend: &B,
+    backends: &[B],
     demand: Demand,
 ) -> Result<Summary, BatteryError> {
     let mut summary = Summary { op, cases: 0, elements: 0, worst: None };
     for case in cases {
-        let name = case.name();
-        let actual = result_of(&case, backend)?;
-        if demand == Demand::Bits {
-            same_bits(&name, &actual, &result_of(&case, &OracleBackend)?)?;
-        }
         let expected = case.expected();
         let values: Vec<f64> = expected.iter().map(|e| e.value).collect();
-        let comparison = compare(&name, &actual, &values, |i| expected[i].error)?;
-        summary.cases += 1;
-        summary.elements += comparison.len;
-        let used = |c: &Comparison| c.worst.budget_used;
-        if summary.worst.as_ref().is_none_or(|(_, worst)| used(&comparison) > used(worst)) {
-            summary.worst = Some((name, comparison));
+        let bits = match demand {
+            Demand::Bits => Some(result_of(&case, &OracleBackend)?),
+            Demand::Budget => None,
+        };
+        for backend in backends {
+            let name = format!("{}: {}", backend.describe(), case.name());
+            let actual = result_of(&case, backend)?;
+            if let Some(bits) = &bits {
+                same_bits(&name, &actual, bits)?;
+            }
+            let comparison = compare(&name, &actual, &values, |i| expected[i].error)?;
+            summary.cases += 1;
+            summary.elements += comparison.len;
+            let used = |c: &Comparison| c.worst.budget_used;
+            if summary.worst.as_ref().is_none_or(|(_, worst)| used(&comparison) > used(worst)) {
+                summary.worst = Some((name, comparison));
+            }
         }
     }
     Ok(summary)
@@ -121,26 +127,108 @@ fn result_of<B: Backend, C: Case>(case: &C, backend: &B) -> Result<Vec<f32>, Bat
         let stage = backend.load(stored.stage())?;
         Ok(backend.download(&case.run(backend, &backend.fixed(&stage))?)?.to_f32())
     };
-    result().map_err(|source| BatteryError::Backend { case: case.name(), source })
+    result().map_err(|source| BatteryError::Backend {
+        case: format!("{}: {}", backend.describe(), case.name()),
+        source,
+    })
 }
 
-/// Runs every operation's cases on a backend, one summary an operation.
-pub fn all<B: Backend>(backend: &B, demand: Demand) -> Result<Vec<Summary>, BatteryError> {
+/// Runs every operation's cases on some backends, one summary an operation.
+pub fn all<B: Backend>(backends: &[B], demand: Demand) -> Result<Vec<Summary>, BatteryError> {
     Ok(vec![
-        run("concat", elementwise::concat_cases(), backend, demand)?,
-        run("to_bf16", elementwise::to_bf16_cases(), backend, demand)?,
-        run("norm", norm::norm_cases(), backend, demand)?,
-        run("head_norm_rope", norm::head_norm_rope_cases(), backend, demand)?,
-        run("gated_norm", norm::gated_norm_cases(), backend, demand)?,
-        run("attention", attention::cases(), backend, demand)?,
-        run("sigmoid_gate", elementwise::sigmoid_gate_cases(), backend, demand)?,
-        run("linear", linear::linear_cases(), backend, demand)?,
-        run("linear_glu", linear::glu_cases(), backend, demand)?,
-        run("causal_conv_silu", elementwise::causal_conv_cases(), backend, demand)?,
-        run("gated_delta_rule", delta::cases(), backend, demand)?,
-        run("euler_step", elementwise::euler_cases(), backend, demand)?,
-        run("unpack_latents", image::unpack_cases(), backend, demand)?,
-        run("conv2d", image::conv_cases(), backend, demand)?,
-        run("group_norm", image::group_norm_cases(), backend, demand)?,
+        run("concat", elementwise::concat_cases(), backends, demand)?,
+        run("to_bf16", elementwise::to_bf16_cases(), backends, demand)?,
+        run("norm", norm::norm_cases(), backends, demand)?,
+        run("head_norm_rope", norm::head_norm_rope_cases(), backends, demand)?,
+        run("gated_norm", norm::gated_norm_cases(), backends, demand)?,
+        run("attention", attention::cases(), backends, demand)?,
+        run("sigmoid_gate", elementwise::sigmoid_gate_cases(), backends, demand)?,
+        run("linear", linear::linear_cases(), backends, demand)?,
+        run("linear_glu", linear::glu_cases(), backends, demand)?,
+        run("causal_conv_silu", elementwise::causal_conv_cases(), backends, demand)?,
+        run("gated_delta_rule", delta::cases(), backends, demand)?,
+        run("euler_step", elementwise::euler_cases(), backends, demand)?,
+        run("unpack_latents", image::unpack_cases(), backends, demand)?,
+        run("conv2d", image::conv_cases(), backends, demand)?,
+        run("group_norm", image::group_norm_cases(), backends, demand)?,
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use moss_reference::backend::HostData;
+
+    use super::*;
+
+    /// Gives the next of its values at each run: the first run is the oracle's.
+    struct Drifting {
+        values: [f32; 2],
+        run: Cell<usize>,
+        expected: Bounded,
+    }
+
+    fn drifting(values: [f32; 2], expected: Bounded) -> Drifting {
+        Drifting { values, run: Cell::new(0), expected }
+    }
+
+    impl Case for Drifting {
+        fn name(&self) -> String {
+            "drifting".into()
+        }
+
+        fn run<B: Backend>(&self, backend: &B, _: &[B::Tensor]) -> Result<B::Tensor, BackendError> {
+            let run = self.run.replace(self.run.get() + 1);
+            if run == self.values.len() {
+                return Err(BackendError::new(std::io::Error::other("worn out")));
+            }
+            backend.upload(HostData::F32(vec![self.values[run]]), &[1])
+        }
+
+        fn expected(&self) -> Vec<Bounded> {
+            vec![self.expected]
+        }
+    }
+
+    fn run_once(case: Drifting, demand: Demand) -> Result<Summary, BatteryError> {
+        run("drift", [case], &[OracleBackend], demand)
+    }
+
+    #[test]
+    fn other_bits_fail_even_within_the_budget() {
+        let expected = Bounded::new(0.0, 1.0);
+        assert_eq!(run_once(drifting([0.0, 0.0], expected), Demand::Bits).unwrap().cases, 1);
+        let error = run_once(drifting([0.0, -0.0], expected), Demand::Bits).unwrap_err();
+        assert!(matches!(error, BatteryError::Apart(CompareError::Bits { .. })), "{error}");
+        assert!(error.to_string().starts_with("scalar oracle: drifting: 1 of 1 elements"), "{error}");
+    }
+
+    #[test]
+    fn equal_bits_fail_outside_the_budget() {
+        let expected = Bounded::new(1.0, 0.25);
+        for demand in [Demand::Bits, Demand::Budget] {
+            run_once(drifting([1.25, 1.25], expected), demand).unwrap();
+            let error = run_once(drifting([1.5, 1.5], expected), demand).unwrap_err();
+            assert!(matches!(error, BatteryError::Apart(CompareError::OverBudget { .. })), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_failing_backend_is_named() {
+        let case = drifting([0.0, 0.0], Bounded::from(0.0));
+        case.run.set(2);
+        let error = run_once(case, Demand::Bits).unwrap_err();
+        assert_eq!(error.to_string(), "scalar oracle: drifting: worn out");
+    }
+
+    #[test]
+    fn stored_weights_come_back_stacked() {
+        let host = Rng::new(0).bf16(&[5, 3], Fill::Normal(1.0));
+        let stored = Stored::new(&[(Role::Matrix, &host)]);
+        assert_eq!(stored.stage().fixed[0].parts.len(), 2);
+        let stage = OracleBackend.load(stored.stage()).unwrap();
+        let back = OracleBackend.fixed(&stage).remove(0);
+        assert_eq!(OracleBackend.download(&back).unwrap(), host.data);
+    }
 }

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::lanes::{add_pairs, load};
+use super::lanes::add_pairs;
 use super::simd::{Path, simd_kernel};
 use super::{CpuBackend, CpuTensor};
 use crate::backend::GROUP_NORM_SLICE;
@@ -60,24 +60,49 @@ simd_kernel! {
         for x in x.chunks(PIXELS * channels) {
             let len = x.len() / groups;
             for (group, partial) in partial.iter_mut().enumerate() {
-                for (pixel, to) in x.chunks_exact(channels).zip(gathered.chunks_exact_mut(width)) {
-                    to.copy_from_slice(&pixel[group * width..][..width]);
+                let first = group * width;
+                match width {
+                    3 => gather::<3>(x, channels, first, &mut gathered),
+                    6 => gather::<6>(x, channels, first, &mut gathered),
+                    12 => gather::<12>(x, channels, first, &mut gathered),
+                    _ => gather_any(x, channels, first, width, &mut gathered),
                 }
-                let gathered = &mut gathered[..len];
-                if let Some(means) = means {
-                    gathered.iter_mut().for_each(|x| *x -= means[group]);
-                }
+                let mean = means.map_or(0.0, |means| means[group]);
+                // Past the end are means, and so terms of +0: no sum is -0, and adding those changes nothing.
+                gathered[len..].fill(mean);
+                let mean = s.splat(mean);
                 for first in (0..len.min(256)).step_by(S::LANES) {
                     let mut acc = s.load(&partial[first..]);
                     for at in (first..len).step_by(256) {
-                        // Past the end are zeros; no sum is -0, so adding them changes nothing.
-                        let x = load(s, &gathered[at..]);
-                        acc = if means.is_some() { s.fma(x, x, acc) } else { s.add(acc, x) };
+                        let x = s.load(&gathered[at..]);
+                        acc = if means.is_some() {
+                            let centred = s.sub(x, mean);
+                            s.fma(centred, centred, acc)
+                        } else {
+                            s.add(acc, x)
+                        };
                     }
                     s.store(acc, &mut partial[first..]);
                 }
             }
         }
         partial.iter_mut().map(|partial| add_pairs(partial, 256)).collect()
+    }
+}
+
+/// Channels `first..first + W` of each pixel, side by side.
+#[inline(always)]
+fn gather<const W: usize>(x: &[f32], channels: usize, first: usize, to: &mut [f32]) {
+    for (pixel, to) in x.chunks_exact(channels).zip(to.chunks_exact_mut(W)) {
+        let from: &[f32; W] = pixel[first..first + W].try_into().expect("W channels");
+        to.copy_from_slice(from);
+    }
+}
+
+/// [`gather`] of any width.
+#[inline(always)]
+fn gather_any(x: &[f32], channels: usize, first: usize, width: usize, to: &mut [f32]) {
+    for (pixel, to) in x.chunks_exact(channels).zip(to.chunks_exact_mut(width)) {
+        to.copy_from_slice(&pixel[first..first + width]);
     }
 }
