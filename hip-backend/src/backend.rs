@@ -1,0 +1,412 @@
+//! [`HipBackend`]: the device, its memory and its weights behind the model's [`Backend`] trait; the operations are in
+//! [`crate::ops`].
+
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use half::bf16;
+use moss_kernels::Launch;
+use moss_reference::backend::{DType, HostData, StageSpec, Tensor as _};
+use moss_reference::shapes;
+
+use crate::device::{Device, Event, Place};
+use crate::discover::{self, DeviceInfo, Listing};
+use crate::error::Error;
+use crate::host::Host;
+use crate::kernels::{self, Kernels};
+use crate::memory::{DeviceMemory, Limits, Plan};
+use crate::pool::Pool;
+use crate::stage::{self, Engine, HipStage, StageInner};
+use crate::stream::{Feeder, HostBytes};
+use crate::tensor::{HipTensor, Storage};
+use crate::weights::StageImages;
+
+type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Launches between two marks; the host runs at most two marks ahead of the device, so that a wait is short and names the
+/// kernels that are really running, and a desktop on the same GPU gets its turns.
+const LAUNCHES_PER_MARK: usize = 64;
+/// Host memory that uploads and downloads pass through.
+const STAGING: usize = 4 << 20;
+
+/// How to open the backend.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `--device`: a number, a PCI address or part of a name; `None` takes the best.
+    pub device: Option<String>,
+    /// `--vram-budget` in bytes.
+    pub vram_budget: Option<u64>,
+    /// Most host memory to pin, bytes; `None`: see [`Limits::pinned`].
+    pub pinned_budget: Option<u64>,
+    /// `--backend-impl`: a kernel set; `None` takes the device's default.
+    pub implementation: Option<String>,
+    /// Longest wait for the device before it is given up.
+    pub wait_limit: Duration,
+    /// Print each launch before it is made.
+    pub trace: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            device: None,
+            vram_budget: None,
+            pinned_budget: None,
+            implementation: None,
+            wait_limit: Duration::from_secs(120),
+            trace: false,
+        }
+    }
+}
+
+/// Lists the devices of this machine and says which the program would use.
+///
+/// # Errors
+/// No runtime, no device, no permission, hidden devices: each with the way out.
+pub fn list_devices(host: &Host) -> Result<Listing> {
+    let (api, devices) = discover::devices(host)?;
+    let devices = discover::judge(&devices, kernels::sets());
+    let default = discover::default_device(&devices);
+    Ok(Listing { runtime: discover::runtime(&api), devices, default })
+}
+
+/// Host memory that small copies pass through.
+struct Staging {
+    bytes: HostBytes,
+    /// Behind the last copy out of `bytes`.
+    copied: Event,
+    in_use: bool,
+}
+
+/// Marks in the compute stream.
+struct Marks {
+    launches: usize,
+    events: [Event; 2],
+    /// Whether each was recorded.
+    recorded: [bool; 2],
+    next: usize,
+}
+
+/// The HIP backend on one device.
+pub struct HipBackend {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) pool: Arc<Pool>,
+    kernels: Kernels,
+    /// The loaded runtime.
+    runtime: String,
+    implementation: &'static str,
+    options: Options,
+    passed_over: Vec<String>,
+    staging: RefCell<Staging>,
+    marks: RefCell<Marks>,
+    stages: RefCell<Vec<Weak<StageInner>>>,
+    notes: RefCell<Vec<String>>,
+    launches: Cell<u64>,
+}
+
+impl HipBackend {
+    /// Opens the device that `options` ask for, or the best.
+    ///
+    /// # Errors
+    /// Every [`Error`] of finding and choosing a device.
+    pub fn open(options: Options) -> Result<Self> {
+        Self::open_on(Host::current(), options)
+    }
+
+    fn open_on(host: Host, options: Options) -> Result<Self> {
+        let sets = kernels::sets();
+        if let Some(reason) = moss_kernels::why_empty() {
+            return Err(Error::NoCodeObjects { reason: reason.to_owned() });
+        }
+        let archs: Vec<String> = sets.iter().map(|(arch, _)| (*arch).to_owned()).collect();
+        host.check_override(&archs)?;
+        let (api, devices) = discover::devices(&host)?;
+        let listed = discover::judge(&devices, sets);
+        let (chosen, passed_over) = discover::choose(&listed, sets, options.device.as_deref())?;
+        let info = listed[chosen].device.clone();
+        let fit = listed[chosen].kernels.clone().unwrap_or_default();
+        let implementation = match &options.implementation {
+            None => fit[0],
+            Some(asked) => *fit.iter().find(|name| *name == asked).ok_or_else(|| Error::NoSuchImpl {
+                asked: asked.clone(),
+                arch: info.arch.clone(),
+                fit: fit.iter().map(|name| (*name).to_owned()).collect(),
+            })?,
+        };
+
+        let runtime = discover::runtime(&api);
+        let device = Device::open(api, info, options.wait_limit, options.trace)?;
+        let kernels = Kernels::load(&device)?;
+        let compute = Arc::new(device.stream()?);
+        let feeder = Feeder::new(&device)?;
+        let staging = Staging {
+            bytes: HostBytes::new(&device, STAGING, true, "the buffer for small copies")?,
+            copied: device.event()?,
+            in_use: false,
+        };
+        let marks =
+            Marks { launches: 0, events: [device.event()?, device.event()?], recorded: [false; 2], next: 0 };
+        Ok(Self {
+            pool: Pool::new(device.clone()),
+            engine: Arc::new(Engine { device, compute, feeder, host }),
+            kernels,
+            runtime,
+            implementation,
+            options,
+            passed_over,
+            staging: RefCell::new(staging),
+            marks: RefCell::new(marks),
+            stages: RefCell::default(),
+            notes: RefCell::default(),
+            launches: Cell::new(0),
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &DeviceInfo {
+        &self.engine.device.info
+    }
+
+    /// The device, its kernels and the runtime in one line.
+    pub(crate) fn description(&self) -> String {
+        format!("hip: {}, {} kernels, {}", self.device(), self.implementation, self.runtime)
+    }
+
+    /// The kernel set in use.
+    pub fn implementation(&self) -> &'static str {
+        self.implementation
+    }
+
+    /// One line for each device that was not chosen, with the reason.
+    pub fn passed_over(&self) -> &[String] {
+        &self.passed_over
+    }
+
+    /// What the user should know and has not been told yet: each once.
+    pub fn take_notes(&self) -> Vec<String> {
+        self.notes.take()
+    }
+
+    /// The most bytes of activations that were held since the last stage was loaded.
+    pub fn peak_activations(&self) -> u64 {
+        self.pool.peak()
+    }
+
+    /// Kernels launched so far.
+    pub fn launches(&self) -> u64 {
+        self.launches.get()
+    }
+
+    /// Blocks of the stage that stay on the device, and how many it has.
+    pub fn resident_blocks(&self, stage: &HipStage) -> (usize, usize) {
+        stage.0.resident()
+    }
+
+    /// Free memory of the device by every source.
+    ///
+    /// # Errors
+    /// A failed call.
+    pub fn memory(&self) -> Result<DeviceMemory> {
+        let device = &self.engine.device;
+        let (hip_free, hip_total) = device.memory()?;
+        let sysfs = self.engine.host.device_memory(&device.info.pci);
+        Ok(DeviceMemory { hip_free, hip_total, sysfs, unified: device.info.is_integrated() })
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            budget: self.options.vram_budget,
+            host_available: self.engine.host.available_memory(),
+            pinned: self.options.pinned_budget,
+        }
+    }
+
+    /// The memory plan of a run, see [`Plan::new`]; reads no weights.
+    ///
+    /// # Errors
+    /// The refusal, or a weight whose shape the kernels do not take.
+    pub fn plan(&self, kept: &StageSpec, stages: &[&StageSpec]) -> Result<Plan> {
+        let demand = |spec: &StageSpec| Ok::<_, Error>(stage::demand(spec, &StageImages::new(spec)?));
+        let kept = demand(kept)?;
+        let stages = stages.iter().map(|spec| demand(spec)).collect::<Result<Vec<_>>>()?;
+        Ok(Plan::new(&kept, &stages, self.memory()?, self.limits())?)
+    }
+
+    /// Ends the device's context. Nothing of the backend may be used afterwards; call it at the end of the program.
+    pub fn reset(self) {
+        self.engine.device.reset();
+    }
+
+    /// Device bytes that loaded stages hold.
+    fn held(&self) -> u64 {
+        let mut stages = self.stages.borrow_mut();
+        stages.retain(|stage| stage.strong_count() > 0);
+        stages.iter().filter_map(Weak::upgrade).map(|stage| stage.device_bytes()).sum()
+    }
+
+    pub(crate) fn load_stage(&self, spec: &StageSpec) -> Result<HipStage> {
+        *self.engine.device.place() = Place { stage: spec.name, work: "loading weights", ..Place::default() };
+        self.pool.start(spec.activation_bytes);
+        let (memory, limits) = (self.memory()?, self.limits());
+        let held = self.held() + self.pool.live();
+        let budget = limits.budget.map(|budget| budget.saturating_sub(held));
+        let capacity = match (memory.free(), budget) {
+            (Some(free), Some(budget)) => free.min(budget),
+            (Some(bytes), None) | (None, Some(bytes)) => bytes,
+            (None, None) => return Err(crate::memory::Refusal::Unknown.into()),
+        };
+        let limits = Limits { budget, ..limits };
+        let mut notes = self.notes.borrow_mut();
+        let stage = StageInner::load(&self.engine, spec, &memory, &limits, capacity, &mut notes)?;
+        let stage = Arc::new(stage);
+        self.stages.borrow_mut().push(Arc::downgrade(&stage));
+        let mut place = self.engine.device.place();
+        *place = Place { stage: spec.name, ..Place::default() };
+        Ok(HipStage(stage))
+    }
+
+    // ---- memory and copies ---------------------------------------------------------------------------
+
+    /// A new tensor with undefined elements. When the device has no room, blocks of loaded stages move to the host first.
+    pub(crate) fn allocate(&self, shape: &[usize], dtype: DType, what: &'static str) -> Result<HipTensor> {
+        let bytes = shape.iter().map(|&n| n as u64).product::<u64>() * dtype.size() as u64;
+        loop {
+            match self.pool.allocate(bytes, what) {
+                Ok(buffer) => {
+                    return Ok(HipTensor::new(Storage::Pool(Arc::new(buffer)), 0, shape.to_vec(), dtype));
+                }
+                Err(error @ Error::OutOfMemory { .. }) => {
+                    if !self.make_room()? {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn make_room(&self) -> Result<bool> {
+        let stages: Vec<Arc<StageInner>> = self.stages.borrow().iter().filter_map(Weak::upgrade).collect();
+        for stage in stages {
+            if stage.evict()? {
+                let (resident, blocks) = stage.resident();
+                self.notes.borrow_mut().push(format!(
+                    "out of device memory for activations: {resident} of {blocks} blocks stay on the device now"
+                ));
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn upload_bytes(&self, bytes: &[u8], to: &HipTensor) -> Result<()> {
+        assert_eq!(bytes.len() as u64, to.bytes(), "upload: bytes of the tensor");
+        self.engine.device.place().work = "upload";
+        let staging = &mut *self.staging.borrow_mut();
+        for (i, part) in bytes.chunks(STAGING).enumerate() {
+            if staging.in_use {
+                staging.copied.wait()?;
+            }
+            let stage = &mut staging.bytes.as_mut_slice()[..part.len()];
+            stage.copy_from_slice(part);
+            staging.in_use = true;
+            let at = to.address() + (i * STAGING) as u64;
+            // SAFETY: the tensor has room (checked above); the staging bytes are not written again before `copied`.
+            unsafe { self.engine.compute.copy_to_device(at, stage)? };
+            self.engine.compute.record(&staging.copied)?;
+        }
+        Ok(())
+    }
+
+    fn download_bytes(&self, from: &HipTensor) -> Result<Vec<u8>> {
+        self.engine.device.place().work = "download";
+        let mut bytes = vec![0u8; from.bytes() as usize];
+        let staging = &mut *self.staging.borrow_mut();
+        for (i, part) in bytes.chunks_mut(STAGING).enumerate() {
+            let stage = &mut staging.bytes.as_mut_slice()[..part.len()];
+            let at = from.address() + (i * STAGING) as u64;
+            // SAFETY: the tensor holds the bytes; the staging bytes are read only after the wait below. An earlier copy out of
+            // them runs before this one in the same stream.
+            unsafe { self.engine.compute.copy_to_host(stage, at)? };
+            self.engine.compute.record(&staging.copied)?;
+            staging.copied.wait()?;
+            part.copy_from_slice(stage);
+        }
+        staging.in_use = false;
+        Ok(bytes)
+    }
+
+    // ---- launches ------------------------------------------------------------------------------------
+
+    /// Launches a kernel on the compute stream.
+    pub(crate) fn launch(&self, launch: &Launch) -> Result<()> {
+        let Launch { kernel, grid, block, lds, ref args } = *launch;
+        let function = self.kernels.get(kernel, &self.device().arch)?;
+        // SAFETY: a `Launch` is only made by the structs of `moss_kernels::args`, which check every size against the kernel's
+        // needs; its addresses are those of tensors that the caller holds, and memory that is dropped is written again only
+        // by later work of the same stream.
+        unsafe { self.engine.compute.launch(function, kernel, grid, block, lds, args)? };
+        self.launches.set(self.launches.get() + 1);
+        let marks = &mut *self.marks.borrow_mut();
+        marks.launches += 1;
+        if marks.launches >= LAUNCHES_PER_MARK {
+            marks.launches = 0;
+            let now = marks.next;
+            self.engine.compute.record(&marks.events[now])?;
+            marks.recorded[now] = true;
+            marks.next = 1 - now;
+            if marks.recorded[1 - now] {
+                marks.events[1 - now].wait()?;
+            }
+        }
+        Ok(())
+    }
+
+    // ---- the trait's data operations -----------------------------------------------------------------
+
+    pub(crate) fn upload_data(&self, data: &HostData, shape: &[usize]) -> Result<HipTensor> {
+        shapes::upload(data.len(), shape);
+        let tensor = self.allocate(shape, data.dtype(), "an upload")?;
+        let bytes: Vec<u8> = match data {
+            HostData::Bf16(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            HostData::F32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        };
+        self.upload_bytes(&bytes, &tensor)?;
+        Ok(tensor)
+    }
+
+    pub(crate) fn download_data(&self, x: &HipTensor) -> Result<HostData> {
+        let bytes = self.download_bytes(x)?;
+        Ok(match x.dtype() {
+            DType::Bf16 => {
+                HostData::Bf16(bytes.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b)).collect())
+            }
+            DType::F32 => HostData::F32(bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()),
+        })
+    }
+
+    pub(crate) fn view_rows(&self, x: &HipTensor, rows: Range<usize>) -> HipTensor {
+        let (shape, width) = shapes::rows(x, &rows);
+        x.view((rows.start * width * x.dtype().size()) as u64, shape)
+    }
+
+    pub(crate) fn concat_parts(&self, parts: &[&HipTensor]) -> Result<HipTensor> {
+        let shape = shapes::concat(parts);
+        if let [only] = parts {
+            return Ok((*only).clone());
+        }
+        let out = self.allocate(&shape, parts[0].dtype(), "a concatenation")?;
+        self.engine.device.place().work = "concat";
+        let mut at = out.address();
+        for part in parts {
+            // SAFETY: `out` has room for all parts, by its shape; it is new, so it overlaps none of them.
+            unsafe { self.engine.compute.copy_on_device(at, part.address(), part.bytes())? };
+            at += part.bytes();
+        }
+        Ok(out)
+    }
+}

@@ -1,0 +1,528 @@
+//! A device and what lives on it, each freed when dropped: streams, events, buffers, modules.
+//!
+//! Everything holds its device, so the order of drops does not matter. A raw launch is `unsafe`; what the rest of the crate
+//! calls are the typed operations built on it.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, c_void};
+use std::fmt;
+use std::ptr::{null_mut, without_provenance_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::discover::DeviceInfo;
+use crate::error::{Error, note_lost};
+use crate::sys::{self, Api, Code, Handle};
+
+type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What is running, for messages: kept up to date by the backend, read when something fails.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Place {
+    /// Stage whose weights are loaded.
+    pub(crate) stage: &'static str,
+    /// How many times the stage's first block was fetched: the step.
+    pub(crate) step: usize,
+    /// Block fetched last.
+    pub(crate) block: Option<usize>,
+    /// Kernel or copy issued last.
+    pub(crate) work: &'static str,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if !self.stage.is_empty() {
+            parts.push(format!("stage {}", self.stage));
+        }
+        if self.step > 0 {
+            parts.push(format!("step {}", self.step));
+        }
+        if let Some(block) = self.block {
+            parts.push(format!("block {block}"));
+        }
+        if !self.work.is_empty() {
+            parts.push(format!("last issued: {}", self.work));
+        }
+        f.write_str(&parts.join(", "))
+    }
+}
+
+/// The device that the program runs on, the only one it makes a context on.
+pub(crate) struct Device {
+    api: Api,
+    /// What the runtime says about it.
+    pub(crate) info: DeviceInfo,
+    /// Longest wait for one event.
+    wait_limit: Duration,
+    /// Print each launch before it is made.
+    trace: bool,
+    place: Mutex<Place>,
+    /// Set by the first fatal error; nothing is freed any more.
+    dead: AtomicBool,
+}
+
+impl Device {
+    /// Makes `info`'s device current and gives access to it.
+    pub(crate) fn open(api: Api, info: DeviceInfo, wait_limit: Duration, trace: bool) -> Result<Arc<Self>> {
+        let device =
+            Self { api, info, wait_limit, trace, place: Mutex::default(), dead: AtomicBool::new(false) };
+        device.bind()?;
+        Ok(Arc::new(device))
+    }
+
+    /// Makes the device current for the calling thread; every thread that uses it does so first.
+    pub(crate) fn bind(&self) -> Result<()> {
+        // SAFETY: sets a thread-local number; a wrong one is an error code.
+        let code = unsafe { (self.api.functions.set_device)(self.info.index) };
+        self.check("hipSetDevice", code)
+    }
+
+    /// Where the run is, to read or change.
+    pub(crate) fn place(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Turns a code into an error with the call and what was running.
+    fn check(&self, call: &'static str, code: Code) -> Result<()> {
+        if code == sys::SUCCESS {
+            return Ok(());
+        }
+        let (name, text) = self.api.describe(code);
+        let error = Error::Call { call, code, name, text, context: self.place().to_string() };
+        if error.is_fatal() {
+            self.lose();
+        }
+        Err(error)
+    }
+
+    /// The device is given up: nothing on it is freed any more.
+    fn lose(&self) {
+        self.dead.store(true, Ordering::Release);
+        note_lost();
+    }
+
+    fn alive(&self) -> bool {
+        !self.dead.load(Ordering::Acquire)
+    }
+
+    /// Free and total device memory as HIP counts them.
+    pub(crate) fn memory(&self) -> Result<(u64, u64)> {
+        let (mut free, mut total) = (0usize, 0usize);
+        // SAFETY: both pointers are to live variables.
+        let code = unsafe { (self.api.functions.mem_info)(&mut free, &mut total) };
+        self.check("hipMemGetInfo", code)?;
+        Ok((free as u64, total as u64))
+    }
+
+    /// Allocates device memory; `what` is for the message.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] when there is none left, which leaves the device usable.
+    pub(crate) fn allocate(self: &Arc<Self>, bytes: u64, what: &str) -> Result<Buffer> {
+        let mut pointer = null_mut();
+        // SAFETY: `pointer` is a live variable; the size is not zero.
+        let code = unsafe { (self.api.functions.malloc)(&mut pointer, bytes.max(1) as usize) };
+        if code == sys::OUT_OF_MEMORY {
+            let (free, total) = self.memory().unwrap_or((0, 0));
+            let context = self.place().to_string();
+            return Err(Error::OutOfMemory { what: what.to_owned(), bytes, free, total, context });
+        }
+        self.check("hipMalloc", code)?;
+        Ok(Buffer { device: self.clone(), pointer, bytes })
+    }
+
+    /// Allocates pinned host memory, or `None` when the runtime refuses: "out of memory" here means the host's limits.
+    pub(crate) fn pin(self: &Arc<Self>, bytes: u64) -> Result<Option<Pinned>> {
+        let mut pointer = null_mut();
+        // SAFETY: `pointer` is a live variable; flags 0 are the default kind of pinned memory.
+        let code = unsafe { (self.api.functions.host_malloc)(&mut pointer, bytes.max(1) as usize, 0) };
+        if code == sys::OUT_OF_MEMORY || code == 1 {
+            return Ok(None);
+        }
+        self.check("hipHostMalloc", code)?;
+        Ok(Some(Pinned { device: self.clone(), pointer: pointer.cast(), bytes: bytes as usize }))
+    }
+
+    /// A new stream without implicit order to any other.
+    pub(crate) fn stream(self: &Arc<Self>) -> Result<Stream> {
+        let mut handle = null_mut();
+        // SAFETY: `handle` is a live variable.
+        let code = unsafe { (self.api.functions.stream_create)(&mut handle, sys::STREAM_NON_BLOCKING) };
+        self.check("hipStreamCreateWithFlags", code)?;
+        Ok(Stream { device: self.clone(), handle })
+    }
+
+    /// A new event, not recorded yet.
+    pub(crate) fn event(self: &Arc<Self>) -> Result<Event> {
+        let mut handle = null_mut();
+        // SAFETY: `handle` is a live variable.
+        let code = unsafe { (self.api.functions.event_create)(&mut handle, sys::EVENT_DISABLE_TIMING) };
+        self.check("hipEventCreateWithFlags", code)?;
+        Ok(Event { device: self.clone(), handle })
+    }
+
+    /// Loads a code object.
+    pub(crate) fn module(self: &Arc<Self>, image: &[u8]) -> Result<Module> {
+        let mut handle = null_mut();
+        // SAFETY: `image` is a whole code object; the runtime copies it.
+        let code = unsafe { (self.api.functions.module_load_data)(&mut handle, image.as_ptr().cast()) };
+        self.check("hipModuleLoadData", code)?;
+        Ok(Module { device: self.clone(), handle })
+    }
+
+    /// Ends the device's context: everything on it is freed by the driver. Called once, at the very end.
+    pub(crate) fn reset(&self) {
+        if self.alive() {
+            self.dead.store(true, Ordering::Release);
+            // SAFETY: `dead` keeps every later drop from touching what this frees.
+            unsafe { (self.api.functions.device_reset)() };
+        }
+    }
+}
+
+/// Device memory.
+pub(crate) struct Buffer {
+    device: Arc<Device>,
+    pointer: *mut c_void,
+    bytes: u64,
+}
+
+// SAFETY: a device address is a number to the host; the runtime's functions may be called from any thread.
+unsafe impl Send for Buffer {}
+// SAFETY: as above; no host memory is shared through it.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// Its size.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The device address of byte `offset`.
+    pub(crate) fn address(&self, offset: u64) -> u64 {
+        assert!(offset <= self.bytes, "offset {offset} in a buffer of {} bytes", self.bytes);
+        self.pointer as u64 + offset
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.device.alive() {
+            // SAFETY: allocated by hipMalloc, freed once. hipFree waits for work that uses it.
+            unsafe { (self.device.api.functions.free)(self.pointer) };
+        }
+    }
+}
+
+/// Pinned host memory, which the device's copy engines read and write directly.
+pub(crate) struct Pinned {
+    device: Arc<Device>,
+    pointer: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: plain host memory with one owner.
+unsafe impl Send for Pinned {}
+// SAFETY: shared references only read; copies by the device are ordered by events (see `stream`).
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    /// The bytes.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        // SAFETY: `bytes` bytes from `pointer` belong to this value; hipHostMalloc memory is readable and zeroed by the system.
+        unsafe { std::slice::from_raw_parts(self.pointer, self.bytes) }
+    }
+
+    /// The bytes, to fill. The caller has waited for every copy that still reads them.
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above, with a unique reference.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer, self.bytes) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if self.device.alive() {
+            // SAFETY: allocated by hipHostMalloc, freed once.
+            unsafe { (self.device.api.functions.host_free)(self.pointer.cast()) };
+        }
+    }
+}
+
+/// A queue of work that runs in order.
+pub(crate) struct Stream {
+    device: Arc<Device>,
+    handle: Handle,
+}
+
+// SAFETY: the runtime's functions may be called from any thread.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// Copies host bytes to device address `to`, in the stream's order.
+    ///
+    /// # Safety
+    /// `to` has room for the bytes, and `from` stays as it is until the copy has run.
+    pub(crate) unsafe fn copy_to_device(&self, to: u64, from: &[u8]) -> Result<()> {
+        // SAFETY: by this function's contract.
+        let code = unsafe {
+            (self.device.api.functions.memcpy_async)(
+                to as *mut c_void,
+                from.as_ptr().cast(),
+                from.len(),
+                sys::HOST_TO_DEVICE,
+                self.handle,
+            )
+        };
+        self.device.check("hipMemcpyAsync (host to device)", code)
+    }
+
+    /// Copies device bytes to the host, in the stream's order.
+    ///
+    /// # Safety
+    /// `from` holds as many bytes as `to`, and `to` is not read or moved until the copy has run.
+    pub(crate) unsafe fn copy_to_host(&self, to: &mut [u8], from: u64) -> Result<()> {
+        // SAFETY: by this function's contract.
+        let code = unsafe {
+            (self.device.api.functions.memcpy_async)(
+                to.as_mut_ptr().cast(),
+                from as *const c_void,
+                to.len(),
+                sys::DEVICE_TO_HOST,
+                self.handle,
+            )
+        };
+        self.device.check("hipMemcpyAsync (device to host)", code)
+    }
+
+    /// Copies `bytes` from device address `from` to `to`, in the stream's order.
+    ///
+    /// # Safety
+    /// Both ranges are allocated and do not overlap.
+    pub(crate) unsafe fn copy_on_device(&self, to: u64, from: u64, bytes: u64) -> Result<()> {
+        // SAFETY: by this function's contract.
+        let code = unsafe {
+            (self.device.api.functions.memcpy_async)(
+                to as *mut c_void,
+                from as *const c_void,
+                bytes as usize,
+                sys::DEVICE_TO_DEVICE,
+                self.handle,
+            )
+        };
+        self.device.check("hipMemcpyAsync (on the device)", code)
+    }
+
+    /// Later work of this stream runs after what `event` marks.
+    pub(crate) fn wait_for(&self, event: &Event) -> Result<()> {
+        // SAFETY: both handles are live.
+        let code = unsafe { (self.device.api.functions.stream_wait_event)(self.handle, event.handle, 0) };
+        self.device.check("hipStreamWaitEvent", code)
+    }
+
+    /// `event` marks the end of all work issued to this stream so far.
+    pub(crate) fn record(&self, event: &Event) -> Result<()> {
+        // SAFETY: both handles are live.
+        let code = unsafe { (self.device.api.functions.event_record)(event.handle, self.handle) };
+        self.device.check("hipEventRecord", code)
+    }
+
+    /// Launches a kernel.
+    ///
+    /// # Safety
+    /// `function` belongs to a loaded module, `arguments` is the kernel's argument block, its addresses hold what the kernel reads and have room for what it
+    /// writes, until it has run.
+    pub(crate) unsafe fn launch(
+        &self,
+        function: Function,
+        kernel: &'static str,
+        grid: [u32; 3],
+        block: [u32; 3],
+        lds: u32,
+        arguments: &[u8],
+    ) -> Result<()> {
+        let device = &self.device;
+        if device.trace {
+            let place = device.place().to_string();
+            eprintln!("launch {kernel} grid {grid:?} block {block:?} lds {lds} ({place})");
+        }
+        device.place().work = kernel;
+        let mut size = arguments.len();
+        // HIP_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE, _END: the whole argument block at once.
+        let mut extra: [*mut c_void; 5] = [
+            without_provenance_mut(1),
+            arguments.as_ptr().cast_mut().cast(),
+            without_provenance_mut(2),
+            (&raw mut size).cast(),
+            without_provenance_mut(3),
+        ];
+        // SAFETY: the function belongs to a loaded module; the runtime copies the argument block before it returns; what
+        // the addresses in it need is this function's contract.
+        let code = unsafe {
+            (device.api.functions.launch)(
+                function.0,
+                grid[0],
+                grid[1],
+                grid[2],
+                block[0],
+                block[1],
+                block[2],
+                lds,
+                self.handle,
+                null_mut(),
+                extra.as_mut_ptr(),
+            )
+        };
+        device.check("hipModuleLaunchKernel", code)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.device.alive() {
+            // SAFETY: created once, destroyed once; the runtime lets queued work finish.
+            unsafe { (self.device.api.functions.stream_destroy)(self.handle) };
+        }
+    }
+}
+
+/// A mark in a stream.
+pub(crate) struct Event {
+    device: Arc<Device>,
+    handle: Handle,
+}
+
+// SAFETY: the runtime's functions may be called from any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// Whether the marked work has run.
+    pub(crate) fn is_done(&self) -> Result<bool> {
+        // SAFETY: the handle is live.
+        match unsafe { (self.device.api.functions.event_query)(self.handle) } {
+            sys::NOT_READY => Ok(false),
+            code => self.device.check("hipEventQuery", code).map(|()| true),
+        }
+    }
+
+    /// Waits until the marked work has run.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] after the device's wait limit, naming what was running; the device is then given up.
+    pub(crate) fn wait(&self) -> Result<()> {
+        let device = &self.device;
+        match poll(device.wait_limit, || self.is_done())? {
+            Some(()) => Ok(()),
+            None => {
+                device.lose();
+                let context = device.place().to_string();
+                Err(Error::Timeout { seconds: device.wait_limit.as_secs(), context })
+            }
+        }
+    }
+}
+
+/// Asks `done` until it says yes, first often, then every millisecond; `None` after `limit`.
+fn poll<E>(limit: Duration, mut done: impl FnMut() -> Result<bool, E>) -> Result<Option<()>, E> {
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(5);
+    loop {
+        if done()? {
+            return Ok(Some(()));
+        }
+        if start.elapsed() >= limit {
+            return Ok(None);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(1));
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.device.alive() {
+            // SAFETY: created once, destroyed once.
+            unsafe { (self.device.api.functions.event_destroy)(self.handle) };
+        }
+    }
+}
+
+/// A loaded code object.
+pub(crate) struct Module {
+    device: Arc<Device>,
+    handle: Handle,
+}
+
+// SAFETY: the runtime's functions may be called from any thread.
+unsafe impl Send for Module {}
+// SAFETY: as above.
+unsafe impl Sync for Module {}
+
+/// A kernel of a loaded code object.
+#[derive(Clone, Copy)]
+pub(crate) struct Function(Handle);
+
+// SAFETY: a handle is a number to the host.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+impl Module {
+    /// The kernel of a name.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchKernel`].
+    pub(crate) fn function(&self, kernel: &str) -> Result<Function> {
+        let name = CString::new(kernel).expect("kernel names hold no zero byte");
+        let mut function = null_mut();
+        // SAFETY: the module is loaded, the name ends with a zero byte.
+        let code = unsafe {
+            (self.device.api.functions.module_get_function)(&mut function, self.handle, name.as_ptr())
+        };
+        if code != sys::SUCCESS {
+            let arch = self.device.info.arch.clone();
+            return Err(Error::NoSuchKernel { arch, kernel: kernel.to_owned() });
+        }
+        Ok(Function(function))
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        if self.device.alive() {
+            // SAFETY: loaded once, unloaded once.
+            unsafe { (self.device.api.functions.module_unload)(self.handle) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_says_what_it_knows() {
+        assert_eq!(Place::default().to_string(), "");
+        let place = Place { stage: "dit", step: 3, block: Some(7), work: "linear" };
+        assert_eq!(place.to_string(), "stage dit, step 3, block 7, last issued: linear");
+    }
+
+    #[test]
+    fn polling_ends_with_the_answer_the_error_or_the_limit() {
+        let mut asked = 0;
+        let answer = poll::<()>(Duration::from_secs(60), || {
+            asked += 1;
+            Ok(asked == 4)
+        });
+        assert_eq!((answer, asked), (Ok(Some(())), 4));
+        assert_eq!(poll::<()>(Duration::from_millis(3), || Ok(false)), Ok(None));
+        assert_eq!(poll(Duration::from_secs(60), || Err("lost")), Err("lost"));
+    }
+}

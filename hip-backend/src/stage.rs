@@ -1,0 +1,580 @@
+//! The weights of one model part on the device: what stays, what is streamed, and the blocks as they are asked for.
+
+use std::sync::{Arc, Mutex};
+
+use moss_reference::backend::{StageSpec, Tensor as _};
+
+use crate::device::{Buffer, Device, Stream};
+use crate::error::Error;
+use crate::host::Host;
+use crate::memory::{DeviceMemory, Limits, Source, StageDemand, StagePlan};
+use crate::stream::{Feeder, Filling, HostBytes, ImageSource, Slots, locked};
+use crate::tensor::{HipTensor, Storage};
+use crate::weights::{Image, StageImages};
+
+type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Where one block is.
+enum BlockPlace {
+    Device(Arc<Buffer>),
+    Files,
+    Host(Arc<HostBytes>),
+    /// Pinned host memory that the device reads in place.
+    InPlace(Arc<HostBytes>),
+}
+
+struct State {
+    places: Vec<BlockPlace>,
+    slots: Option<Slots>,
+}
+
+/// What a stage does its work with, shared by all stages.
+pub(crate) struct Engine {
+    pub(crate) device: Arc<Device>,
+    pub(crate) compute: Arc<Stream>,
+    pub(crate) feeder: Feeder,
+    pub(crate) host: Host,
+}
+
+impl Engine {
+    /// Orders a copy of an image to a buffer.
+    fn feed(&self, source: ImageSource, to: &Arc<Buffer>) -> Result<Filling> {
+        let ready = Arc::new(self.device.event()?);
+        Ok(self.feeder.fill(source, to.clone(), None, ready))
+    }
+
+    /// Copies the first `bytes` bytes of a buffer to new host memory, after everything that was issued before.
+    #[allow(unsafe_code)]
+    fn fetch_back(&self, buffer: &Buffer, bytes: usize) -> Result<HostBytes> {
+        let mut host = HostBytes::new(&self.device, bytes, true, "a block that makes room")?;
+        assert!(bytes as u64 <= buffer.bytes(), "more bytes than the buffer holds");
+        let done = self.device.event()?;
+        // SAFETY: the buffer holds the bytes; the host memory is waited for before anything else touches it, and given up
+        // with the device when the wait fails.
+        let copied = unsafe { self.compute.copy_to_host(host.as_mut_slice(), buffer.address(0)) };
+        match copied.and_then(|()| self.compute.record(&done)).and_then(|()| done.wait()) {
+            Ok(()) => Ok(host),
+            Err(error) => {
+                std::mem::forget(host);
+                Err(error)
+            }
+        }
+    }
+}
+
+pub(crate) struct StageInner {
+    name: &'static str,
+    engine: Arc<Engine>,
+    images: StageImages,
+    fixed: Arc<Buffer>,
+    state: Mutex<State>,
+}
+
+/// The weights of one model part; its memory is freed when it is dropped.
+pub struct HipStage(pub(crate) Arc<StageInner>);
+
+/// What a stage asks for, by its images.
+pub(crate) fn demand(spec: &StageSpec, images: &StageImages) -> StageDemand {
+    StageDemand {
+        name: spec.name.to_owned(),
+        fixed: images.fixed.bytes(),
+        blocks: images.blocks.iter().map(|image| image.bytes()).collect(),
+        resident_limit: spec.resident_limit,
+        activations: spec.activation_bytes,
+    }
+}
+
+impl StageInner {
+    /// Loads a stage by a plan for `capacity` bytes; a failed allocation plans again with what could be had.
+    ///
+    /// # Errors
+    /// A refusal of the plan, a file that cannot be read, a failed call.
+    pub(crate) fn load(
+        engine: &Arc<Engine>,
+        spec: &StageSpec,
+        memory: &DeviceMemory,
+        limits: &Limits,
+        mut capacity: u64,
+        notes: &mut Vec<String>,
+    ) -> Result<Self> {
+        let images = StageImages::new(spec)?;
+        let demand = demand(spec, &images);
+        let (plan, memory_held) = loop {
+            let plan = StagePlan::new(&demand, 0, capacity, memory, limits)?;
+            match Held::allocate(&engine.device, &plan) {
+                Ok(held) => break (plan, held),
+                Err((Error::OutOfMemory { .. }, had)) => {
+                    // What could be had is all there is; the activations and the reserve must still fit into it.
+                    let less =
+                        had.min(capacity.saturating_sub(demand.blocks.first().copied().unwrap_or(1 << 20)));
+                    notes.push(format!(
+                        "{}: the device gave {} bytes of the {} planned; planning again with fewer resident blocks",
+                        spec.name,
+                        had,
+                        plan.peak()
+                    ));
+                    capacity = less;
+                }
+                Err((error, _)) => return Err(error),
+            }
+        };
+        let Held { fixed, blocks, slots, .. } = memory_held;
+
+        let mut places = Vec::with_capacity(images.blocks.len());
+        let mut pageable = 0;
+        let mut to_pin = plan.pinned_blocks;
+        for (image, buffer) in images.blocks.iter().zip(blocks) {
+            places.push(match (buffer, plan.source) {
+                (Some(buffer), _) => BlockPlace::Device(buffer),
+                (None, Source::Files | Source::Resident) => BlockPlace::Files,
+                (None, Source::Host | Source::InPlace) => {
+                    let pin = to_pin > 0 || plan.source == Source::InPlace;
+                    to_pin = to_pin.saturating_sub(1);
+                    let what = format!("a block of the {}", spec.name);
+                    let mut bytes = HostBytes::new(&engine.device, image.bytes() as usize, pin, &what)?;
+                    if pin && !bytes.is_pinned() {
+                        // One refusal is the answer for all the others: asking again takes long.
+                        to_pin = 0;
+                        pageable += 1;
+                        if plan.source == Source::InPlace {
+                            return Err(Error::HostMemory {
+                                what: format!("{what} in pinned memory"),
+                                bytes: image.bytes(),
+                            });
+                        }
+                    }
+                    image.fill_all(bytes.as_mut_slice())?;
+                    let bytes = Arc::new(bytes);
+                    if plan.source == Source::InPlace {
+                        BlockPlace::InPlace(bytes)
+                    } else {
+                        BlockPlace::Host(bytes)
+                    }
+                }
+            });
+        }
+        if pageable > 0 {
+            notes.push(format!(
+                "{}: the system refused to pin host memory (limit on locked memory, ulimit -l: {}); streamed blocks are copied \
+                 through the ring instead",
+                spec.name,
+                engine.host.locked_memory_limit()
+            ));
+        }
+
+        let mut fillings = vec![engine.feed(ImageSource::Files(images.fixed.clone()), &fixed)?];
+        for (image, place) in images.blocks.iter().zip(&places) {
+            if let BlockPlace::Device(buffer) = place {
+                fillings.push(engine.feed(ImageSource::Files(image.clone()), buffer)?);
+            }
+        }
+        for filling in fillings {
+            filling.issued()?;
+            engine.compute.wait_for(&filling.ready)?;
+            filling.ready.wait()?;
+        }
+
+        let streamed: Vec<usize> = (0..places.len())
+            .filter(|&i| matches!(places[i], BlockPlace::Files | BlockPlace::Host(_)))
+            .collect();
+        let again = plan.source == Source::Host;
+        let slots = match streamed.is_empty() {
+            true => None,
+            false => Some(Slots::new(&engine.device, slots, streamed, again)?),
+        };
+        Ok(Self {
+            name: spec.name,
+            engine: engine.clone(),
+            images,
+            fixed,
+            state: Mutex::new(State { places, slots }),
+        })
+    }
+
+    /// Bytes of the weights that are on the device, slots included.
+    pub(crate) fn device_bytes(&self) -> u64 {
+        locked(&self.state, |state| {
+            let blocks = state.places.iter().map(|place| match place {
+                BlockPlace::Device(buffer) => buffer.bytes(),
+                _ => 0,
+            });
+            self.fixed.bytes() + blocks.sum::<u64>() + state.slots.as_ref().map_or(0, Slots::bytes)
+        })
+    }
+
+    /// How many blocks stay on the device, and how many there are.
+    pub(crate) fn resident(&self) -> (usize, usize) {
+        locked(&self.state, |state| {
+            let resident = state.places.iter().filter(|p| matches!(p, BlockPlace::Device(_))).count();
+            (resident, state.places.len())
+        })
+    }
+
+    pub(crate) fn fixed(&self) -> Vec<HipTensor> {
+        tensors(&self.images.fixed, &Storage::Weights(self.fixed.clone()))
+    }
+
+    /// The weights of a block; earlier blocks' operations have all been issued.
+    pub(crate) fn block(&self, index: usize) -> Result<Vec<HipTensor>> {
+        {
+            let mut place = self.engine.device.place();
+            if place.stage != self.name || index == 0 {
+                place.step = if place.stage == self.name { place.step + 1 } else { 1 };
+                place.stage = self.name;
+            }
+            place.block = Some(index);
+        }
+        locked(&self.state, |state| {
+            let State { places, slots } = state;
+            if let Some(slots) = slots {
+                let source = |block: usize| match &places[block] {
+                    BlockPlace::Host(bytes) => ImageSource::Host(bytes.clone()),
+                    _ => ImageSource::Files(self.images.blocks[block].clone()),
+                };
+                slots.advance(index, &self.engine.feeder, &self.engine.compute, source)?;
+            }
+            let storage = match &places[index] {
+                BlockPlace::Device(buffer) => Storage::Weights(buffer.clone()),
+                BlockPlace::InPlace(bytes) => Storage::Host(bytes.clone()),
+                BlockPlace::Files | BlockPlace::Host(_) => {
+                    let slots = slots.as_mut().expect("streamed blocks have slots");
+                    Storage::Weights(slots.fetch(index, &self.engine.compute)?)
+                }
+            };
+            Ok(tensors(&self.images.blocks[index], &storage))
+        })
+    }
+
+    /// Moves one block that nobody holds from the device to host memory, to make room; false when there is none.
+    ///
+    /// The first time the stage has no slots yet: two more blocks move, and their memory becomes the slots.
+    pub(crate) fn evict(&self) -> Result<bool> {
+        locked(&self.state, |state| {
+            let idle: Vec<usize> = (0..state.places.len())
+                .filter(|&i| match &state.places[i] {
+                    BlockPlace::Device(buffer) => Arc::strong_count(buffer) == 1,
+                    _ => false,
+                })
+                .collect();
+            let slots_needed = if state.slots.is_some() { 0 } else { crate::memory::SLOTS };
+            let blocks = state.places.len();
+            if idle.len() < 1 + slots_needed || state.slots.as_ref().is_some_and(|slots| !slots.again()) {
+                return Ok(false);
+            }
+            // The last ones: the blocks that come next are needed first.
+            let moved = &idle[idle.len() - 1 - slots_needed..];
+            let mut freed = Vec::new();
+            for &index in moved {
+                let BlockPlace::Device(buffer) = &state.places[index] else {
+                    unreachable!("only resident blocks are idle")
+                };
+                let bytes = self.engine.fetch_back(buffer, self.images.blocks[index].bytes() as usize)?;
+                let place = std::mem::replace(&mut state.places[index], BlockPlace::Host(Arc::new(bytes)));
+                if let BlockPlace::Device(buffer) = place {
+                    freed.push(buffer);
+                }
+            }
+            let streamed: Vec<usize> =
+                (0..blocks).filter(|&i| matches!(state.places[i], BlockPlace::Host(_))).collect();
+            match &mut state.slots {
+                Some(slots) => slots.stream_also(streamed),
+                None => {
+                    freed.sort_by_key(|buffer| std::cmp::Reverse(buffer.bytes()));
+                    let largest = self.images.blocks.iter().map(|image| image.bytes()).max().unwrap_or(0);
+                    let rest = freed.split_off(slots_needed);
+                    let fit = freed.iter().all(|buffer| buffer.bytes() >= largest);
+                    assert!(fit, "the blocks of a stage that is resident and streamed are of one size");
+                    state.slots = Some(Slots::new(&self.engine.device, freed, streamed, true)?);
+                    drop(rest);
+                }
+            }
+            Ok(true)
+        })
+    }
+}
+
+impl Drop for StageInner {
+    fn drop(&mut self) {
+        locked(&self.state, |state| {
+            if let Some(slots) = &mut state.slots {
+                slots.settle();
+            }
+        });
+    }
+}
+
+fn tensors(image: &Image, storage: &Storage) -> Vec<HipTensor> {
+    let tensor =
+        |w: &crate::weights::Weight| HipTensor::new(storage.clone(), w.offset, w.shape.clone(), w.dtype);
+    let all: Vec<HipTensor> = image.weights().iter().map(tensor).collect();
+    debug_assert!(all.iter().all(|t| !t.shape().is_empty()));
+    all
+}
+
+/// Device memory of a stage, allocated before anything is read.
+struct Held {
+    fixed: Arc<Buffer>,
+    blocks: Vec<Option<Arc<Buffer>>>,
+    slots: Vec<Arc<Buffer>>,
+}
+
+impl Held {
+    /// # Errors
+    /// The error, and how many bytes had been allocated before it.
+    fn allocate(device: &Arc<Device>, plan: &StagePlan) -> Result<Self, (Error, u64)> {
+        let mut had = 0;
+        let mut take = |bytes: u64, what: &str| {
+            let what = format!("{what} of the {}", plan.demand.name);
+            let buffer = device.allocate(bytes, &what).map_err(|error| (error, had))?;
+            had += bytes;
+            Ok(Arc::new(buffer))
+        };
+        let fixed = take(plan.demand.fixed, "the fixed weights")?;
+        let slots =
+            (0..plan.slots).map(|_| take(plan.slot_bytes, "a slot")).collect::<Result<_, (Error, u64)>>()?;
+        let mut blocks = Vec::new();
+        for (&bytes, &resident) in plan.demand.blocks.iter().zip(&plan.resident) {
+            blocks.push(if resident { Some(take(bytes, "a block")?) } else { None });
+        }
+        if !blocks.is_empty() {
+            // The activations come later; that they fit is tried now, while there is still a choice.
+            take(plan.demand.activations, "the activations")?;
+        }
+        Ok(Self { fixed, blocks, slots })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use moss_reference::backend::Role;
+    use moss_reference::weights::{Checkpoint, FileDType};
+
+    use crate::fake::{Fake, Policy};
+    use crate::memory::RESERVE;
+    use crate::weights::tests::{checkpoint, given, spec};
+
+    const BLOCKS: usize = 7;
+    /// Bytes of a block in these tests: a matrix of 64 x 512 and a vector of 128, bf16.
+    const BLOCK: u64 = 64 * 512 * 2 + 256;
+
+    struct Setup {
+        engine: Arc<Engine>,
+        checkpoint: Arc<Checkpoint>,
+        _folder: tempfile::TempDir,
+        /// Last: it outlives what runs on it.
+        fake: Fake,
+    }
+
+    fn setup(policy: Policy) -> Setup {
+        let folder = tempfile::tempdir().unwrap();
+        let mut tensors = vec![given("norm", FileDType::Bf16, &[100])];
+        for i in 0..BLOCKS {
+            tensors.push(given(&format!("{i}.w"), FileDType::Bf16, &[64, 512]));
+            tensors.push(given(&format!("{i}.v"), FileDType::Bf16, &[128]));
+        }
+        let checkpoint = checkpoint(folder.path(), &tensors);
+        let fake = Fake::start(policy, 2 << 30);
+        let compute = Arc::new(fake.device.stream().unwrap());
+        let feeder = Feeder::new(&fake.device).unwrap();
+        let engine = Arc::new(Engine { device: fake.device.clone(), compute, feeder, host: Host::current() });
+        Setup { engine, checkpoint, _folder: folder, fake }
+    }
+
+    impl Setup {
+        fn spec(&self, resident_limit: usize) -> StageSpec {
+            StageSpec {
+                name: "dit",
+                checkpoint: self.checkpoint.clone(),
+                fixed: vec![spec(&["norm"], Role::Vector)],
+                blocks: (0..BLOCKS)
+                    .map(|i| {
+                        let (w, v) = (format!("{i}.w"), format!("{i}.v"));
+                        vec![spec(&[&w], Role::Matrix), spec(&[&v], Role::Vector)]
+                    })
+                    .collect(),
+                resident_limit,
+                activation_bytes: 1000,
+            }
+        }
+
+        /// Memory for `resident` of the blocks, the others in two slots; all blocks need no slots.
+        fn capacity(&self, resident: u64) -> u64 {
+            let slots = if resident < BLOCKS as u64 { 2 } else { 0 };
+            256 + (slots + resident) * BLOCK + 1000 + RESERVE
+        }
+
+        fn load(
+            &self,
+            resident_limit: usize,
+            capacity: u64,
+            pinned: Option<u64>,
+        ) -> Result<(StageInner, Vec<String>)> {
+            let mut notes = Vec::new();
+            let memory = DeviceMemory { hip_free: capacity, hip_total: capacity, ..DeviceMemory::default() };
+            let limits = Limits { budget: None, host_available: 1 << 40, pinned };
+            let spec = self.spec(resident_limit);
+            let stage = StageInner::load(&self.engine, &spec, &memory, &limits, capacity, &mut notes)?;
+            Ok((stage, notes))
+        }
+
+        /// Runs through the blocks of `steps` steps as a model does: "computes" on each by copying its weights to a place of
+        /// their own on the compute stream; then compares every copy with the file.
+        fn run(&self, stage: &StageInner, order: &[usize]) {
+            let images = StageImages::new(&self.spec(usize::MAX)).unwrap();
+            let device = &self.engine.device;
+            let mut outputs = Vec::new();
+            for &index in order {
+                let weights = stage.block(index).unwrap();
+                let out = device.allocate(BLOCK, "an output").unwrap();
+                // SAFETY: the block's first weight is at the start of its image, of BLOCK bytes; `out` holds as many.
+                #[allow(unsafe_code)]
+                unsafe {
+                    self.engine.compute.copy_on_device(out.address(0), weights[0].address(), BLOCK).unwrap();
+                }
+                outputs.push((index, out));
+            }
+            for (at, (index, out)) in outputs.iter().enumerate() {
+                let found = self.engine.fetch_back(out, BLOCK as usize).unwrap();
+                let mut expected = vec![0; BLOCK as usize];
+                images.blocks[*index].fill_all(&mut expected).unwrap();
+                assert!(found.as_slice() == expected, "fetch {at}: wrong weights of block {index}");
+            }
+        }
+
+        fn check_fixed(&self, stage: &StageInner) {
+            assert_eq!(stage.fixed()[0].shape(), [100]);
+            let found = self.engine.fetch_back(&stage.fixed, 256).unwrap();
+            let images = StageImages::new(&self.spec(usize::MAX)).unwrap();
+            let mut expected = vec![0; 256];
+            images.fixed.fill_all(&mut expected).unwrap();
+            assert_eq!(found.as_slice(), expected);
+        }
+    }
+
+    fn steps(n: usize) -> Vec<usize> {
+        (0..n).flat_map(|_| 0..BLOCKS).collect()
+    }
+
+    const POLICIES: [Policy; 3] = [Policy::Late, Policy::CopiesEarly, Policy::ComputeEarly];
+
+    #[test]
+    fn every_number_of_resident_blocks_gives_the_same_weights() {
+        for policy in POLICIES {
+            for resident in [0, 1, BLOCKS / 2, BLOCKS - 3, BLOCKS] {
+                let s = setup(policy);
+                let (stage, notes) = s.load(usize::MAX, s.capacity(resident as u64), None).unwrap();
+                assert_eq!((stage.resident(), notes.len()), ((resident, BLOCKS), 0));
+                s.check_fixed(&stage);
+                s.run(&stage, &steps(3));
+                drop(stage);
+                assert_eq!(s.fake.device_bytes(), 0, "everything is freed");
+                assert_eq!(s.fake.faults(), [""; 0], "{policy:?}, {resident} resident");
+            }
+        }
+    }
+
+    #[test]
+    fn pageable_and_mixed_host_memory_give_the_same_weights() {
+        for policy in POLICIES {
+            for pinned in [0, 2 * BLOCK] {
+                let s = setup(policy);
+                let (stage, _) = s.load(usize::MAX, s.capacity(1), Some(pinned)).unwrap();
+                s.run(&stage, &steps(2));
+                drop(stage);
+                assert_eq!(s.fake.faults(), [""; 0]);
+            }
+        }
+    }
+
+    #[test]
+    fn refused_pinned_memory_falls_back_and_says_so() {
+        let s = setup(Policy::Late);
+        s.fake.refuse_pins();
+        let (stage, notes) = s.load(usize::MAX, s.capacity(1), None).unwrap();
+        assert!(notes[0].contains("refused to pin"), "{notes:?}");
+        s.run(&stage, &steps(2));
+    }
+
+    #[test]
+    fn a_stage_of_two_blocks_at_most_streams_from_its_files() {
+        for policy in POLICIES {
+            let s = setup(policy);
+            let (stage, _) = s.load(2, 1 << 30, None).unwrap();
+            assert_eq!(stage.resident(), (0, BLOCKS));
+            assert_eq!(stage.device_bytes(), 256 + 2 * BLOCK);
+            s.run(&stage, &steps(1));
+            // A second prompt runs through it again.
+            s.run(&stage, &steps(1));
+            drop(stage);
+            assert_eq!(s.fake.faults(), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn a_block_that_is_left_out_changes_nothing() {
+        for policy in POLICIES {
+            let s = setup(policy);
+            let (stage, _) = s.load(usize::MAX, s.capacity(1), None).unwrap();
+            s.run(&stage, &[0, 1, 2, 4, 5, 6, 0, 2, 3, 6, 1, 1]);
+            assert_eq!(s.fake.faults(), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn a_failed_allocation_plans_again_with_fewer_resident_blocks() {
+        for n in 1..=BLOCKS + 2 {
+            let s = setup(Policy::Late);
+            s.fake.fail_allocation(n);
+            let result = s.load(usize::MAX, s.capacity(BLOCKS as u64), None);
+            // With a reserve far larger than the blocks, what could be had before the failure leaves no room for any plan.
+            let error = result.err().expect("nothing fits into what was had");
+            assert!(matches!(error, Error::Refused(_)), "allocation {n}: {error}");
+            assert_eq!(s.fake.device_bytes(), 0, "allocation {n}: everything is freed");
+        }
+    }
+
+    #[test]
+    fn blocks_make_room_when_the_device_is_full() {
+        for policy in POLICIES {
+            let s = setup(policy);
+            let (stage, _) = s.load(usize::MAX, s.capacity(BLOCKS as u64), None).unwrap();
+            s.run(&stage, &steps(1));
+            let held = s.fake.device_bytes() as u64;
+            assert!(stage.evict().unwrap());
+            assert_eq!(stage.resident(), (BLOCKS - 3, BLOCKS), "two become slots");
+            assert_eq!(s.fake.device_bytes() as u64, held - BLOCK);
+            s.run(&stage, &steps(2));
+            assert!(stage.evict().unwrap());
+            assert_eq!(s.fake.device_bytes() as u64, held - 2 * BLOCK);
+            s.run(&stage, &steps(2));
+            while stage.evict().unwrap() {}
+            assert_eq!(stage.resident().0, 0);
+            s.run(&stage, &steps(2));
+            drop(stage);
+            assert_eq!((s.fake.device_bytes(), s.fake.faults()), (0, vec![]));
+        }
+    }
+
+    #[test]
+    fn weights_that_are_held_do_not_move() {
+        let s = setup(Policy::Late);
+        let (stage, _) = s.load(usize::MAX, s.capacity(BLOCKS as u64), None).unwrap();
+        let held: Vec<_> = (0..BLOCKS - 2).map(|i| stage.block(i).unwrap()).collect();
+        assert!(!stage.evict().unwrap(), "two idle blocks are too few to make room");
+        drop(held);
+        assert!(stage.evict().unwrap());
+    }
+
+    #[test]
+    fn a_device_that_does_not_answer_is_reported_with_its_place() {
+        let s = setup(Policy::Late);
+        let (stage, _) = s.load(usize::MAX, s.capacity(0), None).unwrap();
+        stage.block(3).unwrap();
+        s.fake.hang();
+        let event = s.engine.device.event().unwrap();
+        s.engine.compute.record(&event).unwrap();
+        let text = event.wait().unwrap_err().to_string();
+        assert!(text.contains("stage dit, step 1, block 3"), "{text}");
+    }
+}
