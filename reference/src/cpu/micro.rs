@@ -96,3 +96,52 @@ pub(super) unsafe fn rows_at_least<S: Simd, const NV: usize>(s: S, rows: usize, 
         }
     }
 }
+
+/// Rows `first .. first + rows` of a tile and no others.
+///
+/// # Safety
+/// As for [`tile`], for the rows named; `first + rows <= tile_rows`.
+#[inline(always)]
+#[allow(unsafe_code)]
+pub(super) unsafe fn rows_exactly<S: Simd, const NV: usize>(
+    s: S,
+    first: usize,
+    rows: usize,
+    run: Run,
+    c: *mut f32,
+) {
+    let (mut first, end) = (first, first + rows);
+    // SAFETY: each piece stays within the rows named.
+    unsafe {
+        while first < end {
+            let piece = Run { a: run.a.add(first), ..run };
+            let c = c.add(first * NV * S::LANES);
+            first += match end - first {
+                14.. if S::LANES == 16 => {
+                    tile::<S, 14, NV>(s, piece, c);
+                    14
+                }
+                8.. if S::LANES == 16 => {
+                    tile::<S, 8, NV>(s, piece, c);
+                    8
+                }
+                6.. if S::LANES < 16 => {
+                    tile::<S, 6, NV>(s, piece, c);
+                    6
+                }
+                4.. => {
+                    tile::<S, 4, NV>(s, piece, c);
+                    4
+                }
+                2.. => {
+                    tile::<S, 2, NV>(s, piece, c);
+                    2
+                }
+                _ => {
+                    tile::<S, 1, NV>(s, piece, c);
+                    1
+                }
+            };
+        }
+    }
+}
