@@ -13,5 +13,6 @@ pub mod pipeline;
 pub mod sampler;
 pub mod shapes;
 pub mod text_encoder;
+pub mod tokenizer;
 pub mod vae;
 pub mod weights;
