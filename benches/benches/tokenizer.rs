@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::Criterion;
 use moss_reference::tokenizer::Tokenizer;
 
 /// Tokens of the prompt.
@@ -49,5 +49,8 @@ fn tokenizer(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, tokenizer);
-criterion_main!(benches);
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    tokenizer(&mut criterion);
+    criterion.final_summary();
+}
