@@ -17,6 +17,7 @@ mod isa;
 mod launch;
 mod memory;
 mod msgpack;
+mod npy;
 mod numeric;
 mod object;
 
@@ -29,4 +30,5 @@ pub use fault::{Fault, What};
 pub use inst::{Enc, Inst};
 pub use launch::{LaunchError, Model, Options, Order, Report, launch};
 pub use memory::{Memory, NotAllocated};
+pub use npy::{Npy, dtype};
 pub use object::{Arg, CodeObject, Kernel};
