@@ -16,7 +16,7 @@ const ARCHS: [&str; 8] =
 
 /// Every flag has a reason: device code alone, with no library and no header of ROCm's; nothing contracted, reassociated or
 /// flushed beyond what the sources say; division and square root correctly rounded; a warning is an error.
-const FLAGS: [&str; 18] = [
+const FLAGS: [&str; 19] = [
     "-x",
     "hip",
     "--cuda-device-only",
@@ -30,6 +30,7 @@ const FLAGS: [&str; 18] = [
     "-fno-gpu-flush-denormals-to-zero",
     "-fhip-fp32-correctly-rounded-divide-sqrt",
     "-fno-exceptions",
+    "-fno-strict-aliasing",
     "-fuse-cuid=none",
     "-Wall",
     "-Wextra",

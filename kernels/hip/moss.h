@@ -7,6 +7,8 @@
 #define KERNEL(threads) \
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(threads, threads)))
 #define DEVICE static inline __attribute__((device, always_inline))
+#define DEVICE_MEMBER inline __attribute__((device, always_inline))
+#define UNROLL _Pragma("unroll")
 #define SHARED static __attribute__((shared))
 
 typedef unsigned short u16;
