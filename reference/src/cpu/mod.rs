@@ -2,6 +2,7 @@
 //! instruction set and for any number of threads.
 
 pub mod attention;
+mod backend;
 pub mod conv;
 pub mod data;
 pub mod delta;
