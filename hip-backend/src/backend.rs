@@ -105,6 +105,8 @@ pub struct HipBackend {
     marks: RefCell<Marks>,
     stages: RefCell<Vec<Weak<StageInner>>>,
     notes: RefCell<Vec<String>>,
+    /// Of the run that was admitted last.
+    plan: RefCell<Option<Plan>>,
     launches: Cell<u64>,
 }
 
@@ -141,6 +143,11 @@ impl HipBackend {
         let runtime = discover::runtime(&api);
         let device = Device::open(api, info, options.wait_limit, options.trace)?;
         let kernels = Kernels::load(&device)?;
+        Ok(Self { implementation, passed_over, runtime, ..Self::on(device, kernels, host, options)? })
+    }
+
+    /// The backend on an open device.
+    fn on(device: Arc<Device>, kernels: Kernels, host: Host, options: Options) -> Result<Self> {
         let compute = Arc::new(device.stream()?);
         let feeder = Feeder::new(&device)?;
         let staging = Staging {
@@ -154,14 +161,15 @@ impl HipBackend {
             pool: Pool::new(device.clone()),
             engine: Arc::new(Engine { device, compute, feeder, host }),
             kernels,
-            runtime,
-            implementation,
+            runtime: String::new(),
+            implementation: "",
             options,
-            passed_over,
+            passed_over: Vec::new(),
             staging: RefCell::new(staging),
             marks: RefCell::new(marks),
             stages: RefCell::default(),
             notes: RefCell::default(),
+            plan: RefCell::default(),
             launches: Cell::new(0),
         })
     }
@@ -233,7 +241,14 @@ impl HipBackend {
         let demand = |spec: &StageSpec| Ok::<_, Error>(stage::demand(spec, &StageImages::new(spec)?));
         let kept = demand(kept)?;
         let stages = stages.iter().map(|spec| demand(spec)).collect::<Result<Vec<_>>>()?;
-        Ok(Plan::new(&kept, &stages, self.memory()?, self.limits())?)
+        let plan = Plan::new(&kept, &stages, self.memory()?, self.limits())?;
+        *self.plan.borrow_mut() = Some(plan.clone());
+        Ok(plan)
+    }
+
+    /// The plan of the run that was admitted last, for `--dry-run`.
+    pub fn admitted_plan(&self) -> Option<Plan> {
+        self.plan.borrow().clone()
     }
 
     /// Ends the device's context. Nothing of the backend may be used afterwards; call it at the end of the program.
@@ -408,5 +423,151 @@ impl HipBackend {
             at += part.bytes();
         }
         Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use moss_reference::backend::{Backend as _, Role};
+    use moss_reference::weights::FileDType;
+
+    use crate::fake::{Fake, Policy};
+    use crate::memory::RESERVE;
+    use crate::weights::tests::{checkpoint, given, spec};
+
+    struct Setup {
+        backend: HipBackend,
+        fake: Fake,
+    }
+
+    fn setup(policy: Policy, capacity: usize) -> Setup {
+        let fake = Fake::start(policy, capacity);
+        let kernels = Kernels::default();
+        let backend =
+            HipBackend::on(fake.device.clone(), kernels, Host::current(), Options::default()).unwrap();
+        Setup { backend, fake }
+    }
+
+    fn counted(n: usize) -> HostData {
+        HostData::F32((0..n).map(|i| i as f32).collect())
+    }
+
+    #[test]
+    fn what_goes_up_comes_down() {
+        for policy in [Policy::Late, Policy::CopiesEarly, Policy::ComputeEarly] {
+            let s = setup(policy, 1 << 30);
+            for n in [1, 7, STAGING / 4 - 1, STAGING / 4, STAGING / 4 + 1, 3 * STAGING / 4 + 5] {
+                let x = s.backend.upload(counted(n), &[n]).unwrap();
+                let y = s.backend.upload(HostData::Bf16(vec![bf16::from_f32(-2.5); n]), &[1, n]).unwrap();
+                assert_eq!(s.backend.download(&x).unwrap(), counted(n), "{n} elements");
+                assert_eq!(s.backend.download(&y).unwrap().to_f32(), vec![-2.5; n]);
+            }
+            assert_eq!(s.fake.faults(), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn views_share_memory_and_concatenations_do_not() {
+        let s = setup(Policy::Late, 1 << 30);
+        let b = &s.backend;
+        let x = b.upload(counted(24), &[6, 4]).unwrap();
+        let middle = b.rows(&x, 2..5);
+        let flat = b.reshape(&middle, &[12]);
+        assert_eq!((middle.shape(), flat.shape()), (&[3, 4][..], &[12][..]));
+        assert_eq!(middle.address(), x.address() + 32);
+        drop(x);
+        let both = b.concat(&[&middle, &b.rows(&middle, 0..1)]).unwrap();
+        let expected: Vec<f32> = (8..20).chain(8..12).map(|i| i as f32).collect();
+        assert_eq!(b.download(&both).unwrap().to_f32(), expected);
+        assert_eq!(b.download(&flat).unwrap().to_f32(), expected[..12]);
+        assert_eq!(b.concat(&[&both]).unwrap().address(), both.address(), "one part is shared");
+        assert_eq!(s.fake.faults(), [""; 0]);
+    }
+
+    #[test]
+    fn freed_memory_is_used_again_in_order() {
+        for policy in [Policy::Late, Policy::ComputeEarly] {
+            let s = setup(policy, 1 << 30);
+            let b = &s.backend;
+            let first = b.upload(counted(50_000), &[50_000]).unwrap();
+            let address = first.address();
+            let copy = b.concat(&[&first, &first]).unwrap();
+            drop(first);
+            let second = b.upload(HostData::F32(vec![1.0; 50_000]), &[50_000]).unwrap();
+            assert_eq!(second.address(), address, "the same memory");
+            let copied = b.download(&copy).unwrap().to_f32();
+            assert_eq!(copied[50_000..], counted(50_000).to_f32()[..], "read before it was written again");
+            assert_eq!(b.peak_activations(), (4 + 7) * (64 << 10), "200 kB and 400 kB in granules");
+        }
+    }
+
+    #[test]
+    fn a_full_device_moves_blocks_out_before_it_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let tensors: Vec<_> = (0..6).map(|i| given(&format!("{i}"), FileDType::Bf16, &[512, 1024])).collect();
+        let checkpoint = checkpoint(folder.path(), &tensors);
+        let block = 1u64 << 20;
+        let activations = 4 * block;
+        let capacity = RESERVE + 6 * block + activations + (16 << 20);
+        let s = setup(Policy::Late, capacity as usize);
+        let b = &s.backend;
+        let stage = b
+            .load(StageSpec {
+                name: "dit",
+                checkpoint,
+                fixed: vec![],
+                blocks: (0..6).map(|i| vec![spec(&[&i.to_string()], Role::Matrix)]).collect(),
+                resident_limit: usize::MAX,
+                activation_bytes: activations,
+            })
+            .unwrap();
+        assert_eq!(b.resident_blocks(&stage), (6, 6));
+        let weights = |index: usize| {
+            let weights = b.block(&stage, index).unwrap();
+            b.download(&weights[0]).unwrap()
+        };
+        let before: Vec<HostData> = (0..6).map(weights).collect();
+
+        // Take all that is free but half a megabyte, then ask for a megabyte.
+        let (free, _) = s.fake.device.memory().unwrap();
+        let hog = s.fake.device.allocate(free - (block >> 1), "a hog").unwrap();
+        let x = b.allocate(&[1 << 20], DType::Bf16, "a tensor").unwrap();
+        assert_eq!(x.bytes(), 2 * block);
+        let (resident, _) = b.resident_blocks(&stage);
+        assert!(resident < 6 && resident > 0, "{resident}");
+        let notes = b.take_notes();
+        assert!(notes[0].contains("blocks stay on the device now"), "{notes:?}");
+        assert_eq!((0..6).map(weights).collect::<Vec<_>>(), before, "the same weights, from the host");
+        drop((hog, x));
+
+        let error = b.allocate(&[1 << 34], DType::Bf16, "a tensor").err().unwrap();
+        assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+        assert_eq!(b.resident_blocks(&stage).0, 0, "every block made room first");
+    }
+
+    #[test]
+    fn budgets_count_what_is_loaded() {
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoint = checkpoint(folder.path(), &[given("w", FileDType::Bf16, &[512, 1024])]);
+        let mut s = setup(Policy::Late, 4 << 30);
+        s.backend.options.vram_budget = Some(3 << 20);
+        let stage = |activation_bytes: u64| StageSpec {
+            name: "vae",
+            checkpoint: checkpoint.clone(),
+            fixed: vec![spec(&["w"], Role::Matrix)],
+            blocks: vec![],
+            resident_limit: usize::MAX,
+            activation_bytes,
+        };
+        let b = &s.backend;
+        assert!(b.admit(&stage(2 << 20), &[]).is_ok());
+        let text = b.admitted_plan().unwrap().to_string();
+        assert!(text.contains("vae: 0.00 GiB weights, kept"), "{text}");
+        assert!(b.admit(&stage(3 << 20), &[]).unwrap_err().to_string().contains("--vram-budget allows"));
+        let first = b.load(stage(1 << 20)).unwrap();
+        assert!(b.load(stage(2 << 20)).is_err(), "the first stage's megabyte is not there twice");
+        drop(first);
+        assert!(b.load(stage(2 << 20)).is_ok());
     }
 }

@@ -19,6 +19,7 @@ pub(crate) fn sets() -> &'static KernelSets {
 }
 
 /// Every kernel on a device.
+#[derive(Default)]
 pub(crate) struct Kernels {
     functions: HashMap<String, Function>,
     /// The functions belong to these.

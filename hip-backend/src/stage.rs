@@ -66,8 +66,8 @@ pub(crate) struct StageInner {
     name: &'static str,
     engine: Arc<Engine>,
     images: StageImages,
-    fixed: Arc<Buffer>,
     state: Mutex<State>,
+    fixed: Arc<Buffer>,
 }
 
 /// The weights of one model part; its memory is freed when it is dropped.
@@ -554,6 +554,47 @@ mod tests {
             drop(stage);
             assert_eq!((s.fake.device_bytes(), s.fake.faults()), (0, vec![]));
         }
+    }
+
+    #[test]
+    fn a_stage_that_goes_waits_for_its_copies() {
+        for pinned in [None, Some(0)] {
+            let s = setup(Policy::Late);
+            let (stage, _) = s.load(usize::MAX, s.capacity(0), pinned).unwrap();
+            stage.block(0).unwrap();
+            drop(stage);
+            assert_eq!((s.fake.faults(), s.fake.device_bytes()), (vec![], 0));
+        }
+    }
+
+    #[test]
+    fn a_slot_is_not_filled_while_its_weights_are_held() {
+        for policy in POLICIES {
+            let s = setup(policy);
+            let (stage, _) = s.load(usize::MAX, s.capacity(0), None).unwrap();
+            let held = stage.block(0).unwrap();
+            for index in 1..BLOCKS {
+                stage.block(index).unwrap();
+            }
+            let out = s.engine.device.allocate(BLOCK, "an output").unwrap();
+            // SAFETY: as in `run`.
+            #[allow(unsafe_code)]
+            unsafe {
+                s.engine.compute.copy_on_device(out.address(0), held[0].address(), BLOCK).unwrap();
+            }
+            let mut expected = vec![0; BLOCK as usize];
+            stage.images.blocks[0].fill_all(&mut expected).unwrap();
+            assert!(s.engine.fetch_back(&out, BLOCK as usize).unwrap().as_slice() == expected);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "the weights of an earlier block are still held")]
+    fn holding_every_slot_is_a_programming_error() {
+        let s = setup(Policy::Late);
+        let (stage, _) = s.load(usize::MAX, s.capacity(0), None).unwrap();
+        let _held = [stage.block(0).unwrap(), stage.block(1).unwrap()];
+        let _ = stage.block(2);
     }
 
     #[test]
