@@ -52,6 +52,26 @@ pub(super) fn cases() -> Vec<Attention> {
             }
         }
     }
+    // More queries than a task of the CPU backend takes (12 vectors of 16 lanes), cut in two unequal segments.
+    for dtype in [DType::Bf16, DType::F32] {
+        for causal in [false, true] {
+            let fill = Fill::Normal(1.5);
+            let mut tensor = |width| match dtype {
+                DType::Bf16 => rng.bf16(&[330, width], fill),
+                DType::F32 => rng.f32(&[330, width], fill),
+            };
+            cases.push(Attention {
+                q: tensor(16),
+                k: tensor(8),
+                v: tensor(8),
+                v_heads: Heads::packed(0, 1, 8),
+                scale: 0.35,
+                causal,
+                segments: vec![261, 69],
+                fill,
+            });
+        }
+    }
     cases
 }
 

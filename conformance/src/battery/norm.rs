@@ -43,7 +43,7 @@ pub(super) fn norm_cases() -> Vec<Norm> {
                     let mut row = || rng.bf16(&[1, width], Fill::Normal(0.5));
                     let modulation = modulated.then(|| (row(), row()));
                     cases.push(Norm {
-                        x: rng.bf16(&[1 + i % 3, width], fill),
+                        x: rng.bf16(&[[1, 2, 3, 65][i % 4], width], fill),
                         weight: rng.bf16(&[width], Fill::Normal(1.0)),
                         modulation,
                         eps: 1e-6,
@@ -112,7 +112,7 @@ pub(super) fn head_norm_rope_cases() -> Vec<HeadNormRope> {
             for fill in [Fill::Normal(1.0), Fill::Extreme(1e4), Fill::OneHot(7.0)] {
                 for (first, gap, count) in [(0, 0, 3), (5, 3, 2), (dim, dim, 1)] {
                     let heads = Heads { first, step: dim + gap, count, dim };
-                    let tokens = [1, 2, 17][i % 3];
+                    let tokens = [1, 2, 17, 65][i % 4];
                     let angles = rng.f32(&[tokens, rotary], Fill::Normal(3.0)).data.to_f32();
                     let table = |f: fn(f32) -> f32| Host {
                         shape: vec![tokens, rotary],
@@ -190,7 +190,7 @@ pub(super) fn gated_norm_cases() -> Vec<GatedNorm> {
     let mut cases = Vec::new();
     for (i, dim) in [1, 15, 16, 17, 64, 65, 128, 256, 300].into_iter().enumerate() {
         for fill in [Fill::Normal(1.0), Fill::Extreme(60.0), Fill::OneHot(200.0)] {
-            let shape = [[1, 3, 17][i % 3], dim * (1 + i % 4)];
+            let shape = [[1, 3, 17, 65][i % 4], dim * (1 + i % 3)];
             cases.push(GatedNorm {
                 x: rng.bf16(&shape, fill),
                 z: rng.bf16(&shape, fill),
