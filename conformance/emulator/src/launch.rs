@@ -184,10 +184,7 @@ pub fn launch(
     memory: &Memory,
     options: &Options,
 ) -> Result<Report, LaunchError> {
-    let Some(k) = object.kernel(kernel) else {
-        let available = object.kernels().map(|k| k.name.clone()).collect();
-        return Err(LaunchError::NoKernel { name: kernel.to_owned(), available });
-    };
+    let k = find(object, kernel)?;
     check(k, grid, block, dynamic_lds, kernarg)?;
     let own = Memory::new();
     let argument_bytes = arguments(k, grid, block, dynamic_lds, kernarg);
@@ -212,6 +209,25 @@ pub fn launch(
         threads,
     };
     l.run(groups).map_err(LaunchError::Fault)
+}
+
+/// Whether [`launch`] would start: kernel, grid, block, LDS and argument bytes.
+pub fn validate(
+    object: &CodeObject,
+    kernel: &str,
+    grid: [u32; 3],
+    block: [u32; 3],
+    dynamic_lds: u32,
+    kernarg: &[u8],
+) -> Result<(), LaunchError> {
+    check(find(object, kernel)?, grid, block, dynamic_lds, kernarg)
+}
+
+fn find<'a>(object: &'a CodeObject, kernel: &str) -> Result<&'a Kernel, LaunchError> {
+    object.kernel(kernel).ok_or_else(|| {
+        let available = object.kernels().map(|k| k.name.clone()).collect();
+        LaunchError::NoKernel { name: kernel.to_owned(), available }
+    })
 }
 
 fn check(

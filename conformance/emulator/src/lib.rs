@@ -28,7 +28,7 @@ pub use disasm::line;
 pub use elf::ObjectError;
 pub use fault::{Fault, What};
 pub use inst::{Enc, Inst};
-pub use launch::{LaunchError, Model, Options, Order, Report, launch};
+pub use launch::{LaunchError, Model, Options, Order, Report, launch, validate};
 pub use memory::{Memory, NotAllocated};
 pub use npy::{Npy, dtype};
 pub use object::{Arg, CodeObject, Kernel};
