@@ -82,9 +82,12 @@ DEVICE void store8(bf16* p, const Eight& x) { *(u32x4*)p = pack8(x); }
 
 // The value of lane `lane ^ MASK`; MASK below 16 is one DPP move, 16 exchanges the halves of the wave.
 template <int MASK> DEVICE u32 exchange(u32 x) {
-    if constexpr (MASK == 16)
-        return __builtin_amdgcn_permlanex16(x, x, 0x76543210u, 0xfedcba98u, true, false);
-    else
+    if constexpr (MASK == 16) {
+        u32 other = __builtin_amdgcn_permlanex16(x, x, 0x76543210u, 0xfedcba98u, true, false);
+        // Clang 19 moves a permlanex16 into the branch that alone uses it, where the other half is switched off.
+        asm volatile("" : "+v"(other));
+        return other;
+    } else
         return __builtin_amdgcn_update_dpp(x, x, 0x160 + MASK, 0xf, 0xf, true);
 }
 template <int MASK> DEVICE float exchange(float x) { return from_bits(exchange<MASK>(bits(x))); }

@@ -32,19 +32,37 @@ params! {
         upsample: i32,
         /// 1: silu after the norm.
         silu: i32,
-        /// First row of the result that is computed; set by [`Conv2d::launches`].
+        /// First row of the result that is computed; [`Conv2d::launches`] sets it.
         row_first: i32,
-        /// Rows that are computed; set by [`Conv2d::launches`].
+        /// Rows that are computed; [`Conv2d::launches`] sets it.
         row_count: i32,
     }
 }
 
 impl Conv2d {
-    /// The launches: bands of rows.
+    /// The launches for the whole picture: bands of rows.
     ///
     /// # Errors
     /// [`LaunchError`] for sizes and addresses outside the fields' descriptions.
     pub fn launches(&self) -> Result<Vec<Launch>, LaunchError> {
+        Check("conv2d").positive("height", self.height)?;
+        let taps = i64::from(self.side) * i64::from(self.side);
+        let row_fma = i64::from(self.width) * i64::from(self.inputs) * self.column_tiles() * 64 * taps;
+        let step = (MAX_F32_FMA / row_fma.max(1)).clamp(1, i64::from(self.height)) as i32;
+        (0..self.height)
+            .step_by(step as usize)
+            .map(|row_first| {
+                let row_count = step.min(self.height - row_first);
+                Self { row_first, row_count, ..*self }.band()
+            })
+            .collect()
+    }
+
+    /// The launch for the rows `row_first .. + row_count`.
+    ///
+    /// # Errors
+    /// [`LaunchError`] for sizes and addresses outside the fields' descriptions.
+    pub fn band(&self) -> Result<Launch, LaunchError> {
         let check = Check("conv2d");
         check.positive("height", self.height)?;
         check.positive("width", self.width)?;
@@ -57,21 +75,16 @@ impl Conv2d {
         check.size((0..=1).contains(&self.silu), "silu", self.silu, "0 or 1")?;
         let even = self.upsample == 0 || (self.height % 2 == 0 && self.width % 2 == 0);
         check.size(even, "height * width", pixels, "of even sides with upsample")?;
+        check.positive("row_count", self.row_count)?;
+        let rows = 0..=self.height - self.row_count;
+        check.size(rows.contains(&self.row_first), "row_first", self.row_first, "rows of the picture")?;
         check.operands(&[("x", self.x), ("w", self.w), ("bias", self.bias), ("out", self.out)])?;
         check.optional(&[("norm", self.norm), ("residual", self.residual)])?;
+        check.launch([ceil(self.row_count * self.width, 64), self.column_tiles(), 1], 128, self.bytes())
+    }
 
-        let taps = i64::from(self.side) * i64::from(self.side);
-        let columns = ceil(self.outputs, 64) * 64;
-        let row_fma = i64::from(self.width) * i64::from(self.inputs) * columns * taps;
-        let step = (MAX_F32_FMA / row_fma).clamp(1, i64::from(self.height)) as i32;
-        (0..self.height)
-            .step_by(step as usize)
-            .map(|row_first| {
-                let row_count = step.min(self.height - row_first);
-                let part = Self { row_first, row_count, ..*self };
-                check.launch([ceil(row_count * self.width, 64), columns / 64, 1], 128, part.bytes())
-            })
-            .collect()
+    fn column_tiles(&self) -> i64 {
+        ceil(self.outputs, 64)
     }
 }
 

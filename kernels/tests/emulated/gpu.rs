@@ -1,0 +1,141 @@
+//! Launches on the emulator, and the comparison with the oracle.
+
+use half::bf16;
+use moss_emulator::{CodeObject, Memory, Model, Options, Order};
+use moss_kernels::{Launch, LaunchError, built_archs, code_objects, why_empty};
+use moss_reference::backend::{Backend, HostData};
+use moss_reference::oracle::{OracleBackend, OracleTensor};
+
+/// One architecture of each generation.
+const ARCHS: [&str; 2] = ["gfx1100", "gfx1200"];
+
+/// An emulated GPU.
+pub(crate) struct Gpu {
+    pub(crate) arch: &'static str,
+    objects: Vec<CodeObject>,
+    memory: Memory,
+    options: Options,
+}
+
+/// Calls `test` for each architecture, with waves and workgroups in different orders.
+///
+/// Without code objects in the build there is nothing to test: that is said, and fails when `MOSS_REQUIRE_KERNELS` is set.
+pub(crate) fn each(test: impl Fn(&Gpu)) {
+    let required = std::env::var_os("MOSS_REQUIRE_KERNELS").is_some();
+    for arch in ARCHS {
+        if !built_archs().contains(&arch) {
+            let why = why_empty().unwrap_or("not in MOSS_KERNELS_ARCHS");
+            assert!(!required, "no kernels for {arch}: {why}");
+            eprintln!("skipped on {arch}: {why}");
+            continue;
+        }
+        for order in [Order::Forward, Order::Reverse, Order::Shuffle(7)] {
+            test(&Gpu::new(arch, order));
+        }
+    }
+}
+
+impl Gpu {
+    fn new(arch: &'static str, order: Order) -> Self {
+        let objects = code_objects(arch).map(|built| CodeObject::load(built.bytes).expect("a code object"));
+        let options = Options { order, model: Model::FmaChain, ..Options::default() };
+        Self { arch, objects: objects.collect(), memory: Memory::new(), options }
+    }
+
+    pub(crate) fn bytes(&self, bytes: &[u8]) -> u64 {
+        self.memory.alloc_from(bytes)
+    }
+
+    pub(crate) fn put(&self, data: &HostData) -> u64 {
+        match data {
+            HostData::Bf16(v) => self.bytes(&v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>()),
+            HostData::F32(v) => self.bytes(&v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>()),
+        }
+    }
+
+    pub(crate) fn room(&self, bytes: usize) -> u64 {
+        self.memory.alloc(bytes as u64)
+    }
+
+    pub(crate) fn run(&self, launches: Result<impl IntoIterator<Item = Launch>, LaunchError>) {
+        for launch in launches.unwrap_or_else(|error| panic!("{error}")) {
+            let object = self.objects.iter().find(|object| object.kernel(launch.kernel).is_some());
+            let object = object.unwrap_or_else(|| panic!("{}: no kernel {}", self.arch, launch.kernel));
+            let Launch { kernel, grid, block, lds, args } = launch;
+            moss_emulator::launch(object, kernel, grid, block, lds, &args, &self.memory, &self.options)
+                .unwrap_or_else(|error| panic!("{} {kernel} {:?}: {error}", self.arch, self.options.order));
+        }
+    }
+
+    /// What the device has at `address` must be, bit for bit, what the oracle returned.
+    pub(crate) fn check(&self, case: &str, address: u64, expected: &OracleTensor) {
+        let expected = OracleBackend.download(expected).expect("the oracle");
+        let len = expected.len() as u64 * expected.dtype().size() as u64;
+        let bytes = self.memory.read(address, len).expect("allocated");
+        let actual: Vec<f32> = match expected {
+            HostData::Bf16(_) => {
+                bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b).to_f32()).collect()
+            }
+            HostData::F32(_) => bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect(),
+        };
+        let same = |a: &f32, b: &f32| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+        let expected = expected.to_f32();
+        let wrong: Vec<usize> = (0..actual.len()).filter(|&i| !same(&actual[i], &expected[i])).collect();
+        if let Some(&first) = wrong.first() {
+            panic!(
+                "{} {case} {:?}: {} of {} elements differ, first {first}: {:e}, expected {:e}; {:?}",
+                self.arch,
+                self.options.order,
+                wrong.len(),
+                actual.len(),
+                actual[first],
+                expected[first],
+                &wrong[..wrong.len().min(16)]
+            );
+        }
+    }
+}
+
+/// Random numbers (PCG-XSH-RR of a fixed seed).
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(2).wrapping_add(1))
+    }
+
+    fn next(&mut self) -> u32 {
+        let old = self.0;
+        self.0 = old.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((((old >> 18) ^ old) >> 27) as u32).rotate_right((old >> 59) as u32)
+    }
+
+    /// About normal, standard deviation `scale`.
+    fn normal(&mut self, scale: f32) -> f32 {
+        let sum: f64 = (0..6).map(|_| f64::from(self.next()) / f64::from(u32::MAX) - 0.5).sum();
+        (sum * std::f64::consts::SQRT_2) as f32 * scale
+    }
+
+    pub(crate) fn bf16(&mut self, len: usize, scale: f32) -> HostData {
+        HostData::Bf16((0..len).map(|_| bf16::from_f32(self.normal(scale))).collect())
+    }
+
+    pub(crate) fn f32(&mut self, len: usize, scale: f32) -> HostData {
+        HostData::F32((0..len).map(|_| self.normal(scale)).collect())
+    }
+}
+
+/// An operand of the oracle.
+pub(crate) fn oracle(data: &HostData, shape: &[usize]) -> OracleTensor {
+    OracleBackend.upload(data.clone(), shape).expect("the oracle")
+}
+
+pub(crate) fn bf16s(data: &HostData) -> &[bf16] {
+    let HostData::Bf16(v) = data else { panic!("bf16 data") };
+    v
+}
+
+pub(crate) fn f32s(data: &HostData) -> &[f32] {
+    let HostData::F32(v) = data else { panic!("f32 data") };
+    v
+}
