@@ -1,6 +1,6 @@
 //! `linear` and `linear_glu`: bf16 weights from the mapped file, packed panel by panel while they are used.
 //!
-//! The rows of `x` are widened once into blocks of [`tile_rows`], `k` outermost. A task owns a tile of the output: for
+//! The rows of `x` are widened once into blocks of [`tile_rows`], slice by slice of `k`. A task owns a tile of the output: for
 //! each slice of [`SLICE`] values of `k` it packs the tile's weights (widened, `k` outermost), which then stay in the
 //! nearest caches while all its row blocks pass over them. Weights are read from memory once for each stretch of
 //! [`TASK_BLOCKS`] row blocks, so once when there are few tokens.
@@ -8,7 +8,7 @@
 use half::bf16;
 use rayon::prelude::*;
 
-use super::micro::{Run, panel_width, rows_at_least, tile_rows};
+use super::micro::{Aligned, Run, panel_width, rows_at_least, tile_rows};
 use super::simd::{MAX_LANES, Path, Simd, simd_kernel};
 use super::{CpuBackend, CpuTensor};
 use crate::backend::{Epilogue, Glu};
@@ -52,8 +52,8 @@ enum Finish<'a> {
 
 /// A product in progress.
 struct Product<'a> {
-    /// Rows of `x`, widened: blocks of [`tile_rows`], in each `[k][row]`.
-    x: Vec<f32>,
+    /// `x`, widened: `[slice][block][k][row]`.
+    x: Aligned,
     tokens: usize,
     k: usize,
     weights: Rows<'a>,
@@ -88,9 +88,9 @@ struct Tile {
 #[derive(Default)]
 struct Scratch {
     /// Packed weights, `[panel][k][column]`.
-    weights: Vec<f32>,
+    weights: Aligned,
     /// Accumulators, `[panel][block][row][column]`.
-    sums: Vec<f32>,
+    sums: Aligned,
 }
 
 /// [`crate::backend::Backend::linear`].
@@ -171,39 +171,45 @@ fn tiles(path: Path, product: &Product<'_>) -> Vec<Tile> {
     tiles
 }
 
-/// Widens `x` `[tokens, k]` into blocks of rows, in each `[k][row]`; rows beyond the last token are zeros.
-fn widen(path: Path, x: &[bf16], tokens: usize, k: usize) -> Vec<f32> {
+/// Widens `x` `[tokens, k]` into `[slice][block][k][row]`, a slice being [`SLICE`] values of `k` (the last may be shorter)
+/// and a block [`tile_rows`] tokens; rows beyond the last token are zeros.
+fn widen(path: Path, x: &[bf16], tokens: usize, k: usize) -> Aligned {
     let rows = tile_rows(path.lanes());
-    let mut blocks = vec![0.0; tokens.div_ceil(rows) * rows * k];
-    blocks.par_chunks_mut(rows * k).zip(x.par_chunks(rows * k)).for_each(|(block, x)| {
-        for (r, row) in x.chunks_exact(k).enumerate() {
-            for (to, value) in block.chunks_exact_mut(rows).zip(row) {
-                to[r] = value.to_f32();
+    let padded = tokens.div_ceil(rows) * rows;
+    let mut wide = Aligned::zeros(padded * k);
+    wide.par_chunks_mut(padded * SLICE).enumerate().for_each(|(slice, wide)| {
+        let len = wide.len() / padded;
+        for (block, x) in wide.chunks_exact_mut(rows * len).zip(x.chunks(rows * k)) {
+            for (r, row) in x.chunks_exact(k).enumerate() {
+                let row = &row[slice * SLICE..][..len];
+                for (to, value) in block[r..].iter_mut().step_by(rows).zip(row) {
+                    *to = value.to_f32();
+                }
             }
         }
     });
-    blocks
+    wide
 }
 
 simd_kernel! {
     fn run_tile<S>(s: S, product: &Product<'_>, tile: Tile, scratch: &mut Scratch) {
         let width = panel_width(S::LANES);
         let rows = tile_rows(S::LANES);
-        let firsts = panel_rows(product, tile, width);
-        scratch.weights.resize(firsts.len() * SLICE * width, 0.0);
-        scratch.sums.clear();
-        scratch.sums.resize(firsts.len() * tile.blocks * rows * width, 0.0);
+        let padded = product.tokens.div_ceil(rows) * rows;
+        let weights = weight_rows(product, tile, width);
+        let panels = weights.len() / width;
+        scratch.weights.fill_zeros(SLICE * width);
+        scratch.sums.fill_zeros(panels * tile.blocks * rows * width);
         for k in (0..product.k).step_by(SLICE) {
             let len = SLICE.min(product.k - k);
-            for (p, &(first, count)) in firsts.iter().enumerate() {
-                let packed = &mut scratch.weights[p * SLICE * width..(p + 1) * SLICE * width];
+            for (p, weights) in weights.chunks_exact(width).enumerate() {
                 for v in 0..2 {
-                    pack(s, &product.weights, first, count, v, k, len, packed);
+                    pack(s, &weights[v * S::LANES..], v, k, len, &mut scratch.weights);
                 }
                 for block in 0..tile.blocks {
                     let b = tile.block + block;
-                    let a = &product.x[(b * product.k + k) * rows..][..len * rows];
-                    let run = Run { len, a: a.as_ptr(), a_step: rows, b: packed.as_ptr() };
+                    let a = &product.x[padded * k + b * rows * len..][..rows * len];
+                    let run = Run { len, a: a.as_ptr(), a_step: rows, b: scratch.weights.as_ptr() };
                     let sums = &mut scratch.sums[(p * tile.blocks + block) * rows * width..][..rows * width];
                     // SAFETY: `a` has len * rows numbers, the packed panel len * width, the sums rows * width.
                     #[allow(unsafe_code)]
@@ -217,42 +223,33 @@ simd_kernel! {
     }
 }
 
-/// For each panel of a tile its first weight row and how many of its columns exist.
-fn panel_rows(product: &Product<'_>, tile: Tile, width: usize) -> Vec<(usize, usize)> {
-    let panel = |p: usize| {
-        let column = tile.column + p * width;
-        (column, width.min(product.outputs - column))
-    };
-    let up = (0..tile.panels).map(panel);
+/// The weight rows of a tile's panels, `width` for each; columns that do not exist repeat the last one, and nobody reads
+/// their sums.
+fn weight_rows<'a>(product: &Product<'a>, tile: Tile, width: usize) -> Vec<&'a [bf16]> {
+    let columns = (0..tile.panels * width).map(|c| (tile.column + c).min(product.outputs - 1));
     match product.finish {
         Finish::Glu(_) => {
-            up.clone().chain(up.map(|(first, count)| (product.outputs + first, count))).collect()
+            let gate = columns.clone().map(|column| product.outputs + column);
+            columns.chain(gate).map(|row| product.weights.row(row)).collect()
         }
-        _ => up.collect(),
+        _ => columns.map(|row| product.weights.row(row)).collect(),
     }
 }
 
-/// Packs vector `v` of a panel, `k .. k + len`: `packed[i * width + v * LANES + c]` is element `k + i` of row
-/// `first + v * LANES + c`. Columns beyond `count` repeat the last one; nobody reads their sums.
+/// Packs vector `v` of a panel, `k .. k + len`: `packed[i * width + v * LANES + c]` is element `k + i` of `weights[c]`, and
+/// asks for what the next slice will need.
 #[inline(always)]
-fn pack<S: Simd>(
-    s: S,
-    weights: &Rows<'_>,
-    first: usize,
-    count: usize,
-    v: usize,
-    k: usize,
-    len: usize,
-    packed: &mut [f32],
-) {
+fn pack<S: Simd>(s: S, weights: &[&[bf16]], v: usize, k: usize, len: usize, packed: &mut [f32]) {
     let width = panel_width(S::LANES);
     assert!(packed.len() >= len * width);
-    let rows: [&[bf16]; MAX_LANES] =
-        std::array::from_fn(|c| &weights.row(first + (v * S::LANES + c).min(count - 1))[k..k + len]);
+    let rows: [&[bf16]; MAX_LANES] = std::array::from_fn(|c| &weights[c % S::LANES][k..k + len]);
     let step = 2 * S::LANES;
     let whole = len / step * step;
     for i in (0..whole).step_by(step) {
         let at = rows.map(|row| row[i..i + step].as_ptr());
+        for row in &at[..S::LANES] {
+            s.prefetch(row.wrapping_add(SLICE));
+        }
         // SAFETY: each row has `step` elements at `i`; the panel has `len * width` numbers.
         #[allow(unsafe_code)]
         unsafe {

@@ -17,6 +17,48 @@ pub(super) const fn panel_width(lanes: usize) -> usize {
     2 * lanes
 }
 
+/// Numbers whose first lies at the start of a cache line, so that no vector of a panel crosses two.
+#[derive(Default)]
+pub(super) struct Aligned {
+    numbers: Vec<f32>,
+    start: usize,
+    len: usize,
+}
+
+impl Aligned {
+    /// `len` zeros.
+    pub(super) fn zeros(len: usize) -> Self {
+        let mut aligned = Self::default();
+        aligned.fill_zeros(len);
+        aligned
+    }
+
+    /// Becomes `len` zeros; the memory is used again.
+    pub(super) fn fill_zeros(&mut self, len: usize) {
+        self.numbers.clear();
+        self.numbers.resize(len + LINE - 1, 0.0);
+        self.start = self.numbers.as_ptr().align_offset(LINE * size_of::<f32>());
+        self.len = len;
+    }
+}
+
+/// Numbers in a cache line.
+const LINE: usize = 16;
+
+impl std::ops::Deref for Aligned {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        &self.numbers[self.start..self.start + self.len]
+    }
+}
+
+impl std::ops::DerefMut for Aligned {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        &mut self.numbers[self.start..self.start + self.len]
+    }
+}
+
 /// One run over `k`: where the operands lie.
 #[derive(Clone, Copy)]
 pub(super) struct Run {

@@ -109,7 +109,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     fn prefetch(self, x: *const bf16) {
-        unsafe { _mm_prefetch(x.cast(), _MM_HINT_T0) }
+        unsafe { _mm_prefetch(x.cast(), _MM_HINT_T1) }
     }
     #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {

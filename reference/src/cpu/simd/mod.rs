@@ -68,7 +68,7 @@ pub trait Simd: Copy + Send + Sync + fmt::Debug + 'static {
     /// `to + k * stride` for each `k` below `2 * LANES`.
     #[allow(unsafe_code)]
     unsafe fn transpose_bf16(self, rows: &[*const bf16; MAX_LANES], to: *mut f32, stride: usize);
-    /// Asks for the cache line at `x`, which need not be readable.
+    /// Asks for the cache line at `x`, to the second level; `x` need not be readable.
     fn prefetch(self, x: *const bf16);
 
     /// `a + b`.
