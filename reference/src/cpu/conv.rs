@@ -8,7 +8,7 @@
 use rayon::prelude::*;
 
 use super::lanes;
-use super::micro::{Run, panel_width, rows_at_least, rows_exactly, tile_rows};
+use super::micro::{Aligned, Run, panel_width, rows_at_least, rows_exactly, tile_rows};
 use super::simd::{Path, Simd, simd_kernel};
 use super::{CpuBackend, CpuTensor};
 use crate::math;
@@ -17,7 +17,7 @@ use crate::shapes::{self, ConvShape};
 /// Input channels that one run takes: with two vectors of 16 lanes, 24 KiB of weights.
 const SLICE: usize = 192;
 /// Bytes of a band of laid-out input rows.
-const BAND_BYTES: usize = 32 << 20;
+const BAND_BYTES: usize = 16 << 20;
 /// Bytes of laid-out input that one task reads: about half of a second-level cache.
 const TASK_BYTES: usize = 1 << 20;
 /// Pixel blocks of one task at most.
@@ -32,8 +32,8 @@ struct Conv<'a> {
     upsample: bool,
     /// `a` and `b` of the norm, and whether silu follows.
     norm: Option<(&'a [f32], &'a [f32], bool)>,
-    /// `[panel][ky][kx][ci][column]`.
-    weights: Vec<f32>,
+    /// `[panel][ky][kx][ci][column]`; see [`panel_vectors`].
+    weights: Aligned,
     bias: &'a [f32],
     residual: Option<&'a [f32]>,
     out: Output,
@@ -47,9 +47,10 @@ struct Output(*mut f32);
 unsafe impl Sync for Output {}
 
 /// Laid-out input rows from `first` on.
+#[derive(Default)]
 struct Band {
     first: usize,
-    rows: Vec<f32>,
+    rows: Aligned,
 }
 
 /// One task's pixels: rows `row .. row + rows`, pixel blocks `block .. block + blocks` of each.
@@ -108,20 +109,28 @@ pub fn conv2d(
         };
         let row_len = blocks(&shape, path.lanes()) * block_len(&shape, path.lanes());
         let band_rows = (BAND_BYTES / 4 / row_len).max(4);
+        let mut band = Band::default();
         for row in (0..height).step_by(band_rows) {
-            run_band(path, &conv, row, band_rows.min(height - row));
+            run_band(path, &conv, row, band_rows.min(height - row), &mut band);
         }
     });
     CpuTensor::from_f32(out, &[height, width, outputs])
 }
 
+/// Vectors of the panel that starts at output `column`: two, but one where that holds all that is left.
+const fn panel_vectors(outputs: usize, column: usize, lanes: usize) -> usize {
+    if outputs - column <= lanes { 1 } else { 2 }
+}
+
 /// `w` `[co, ci, k, k]` to `[panel][ky][kx][ci][column]`; columns without an output are zeros.
-fn pack_weights(path: Path, w: &[f32], shape: &ConvShape) -> Vec<f32> {
+fn pack_weights(path: Path, w: &[f32], shape: &ConvShape) -> Aligned {
     let taps = shape.kernel * shape.kernel;
-    let (inputs, width) = (shape.inputs, panel_width(path.lanes()));
-    let mut packed = vec![0.0; shape.outputs.div_ceil(width) * taps * inputs * width];
-    let panels = packed.par_chunks_mut(taps * inputs * width);
-    panels.zip(w.par_chunks(width * inputs * taps)).for_each(|(panel, w)| {
+    let (inputs, lanes) = (shape.inputs, path.lanes());
+    let most = panel_width(lanes);
+    let mut packed = Aligned::zeros(shape.outputs.div_ceil(most) * taps * inputs * most);
+    let panels = packed.par_chunks_mut(taps * inputs * most).enumerate();
+    panels.zip(w.par_chunks(most * inputs * taps)).for_each(|((p, panel), w)| {
+        let width = panel_vectors(shape.outputs, p * most, lanes) * lanes;
         for (column, w) in w.chunks_exact(inputs * taps).enumerate() {
             for (ci, w) in w.chunks_exact(taps).enumerate() {
                 for (tap, &value) in w.iter().enumerate() {
@@ -134,13 +143,14 @@ fn pack_weights(path: Path, w: &[f32], shape: &ConvShape) -> Vec<f32> {
 }
 
 /// Output rows `row .. row + rows`.
-fn run_band(path: Path, conv: &Conv<'_>, row: usize, rows: usize) {
+fn run_band(path: Path, conv: &Conv<'_>, row: usize, rows: usize, band: &mut Band) {
     let shape = &conv.shape;
     let lanes = path.lanes();
     let (blocks, block_len) = (blocks(shape, lanes), block_len(shape, lanes));
     let first = row.saturating_sub(conv.reach());
     let end = (row + rows + conv.reach()).min(shape.height);
-    let mut band = Band { first, rows: vec![0.0; (end - first) * blocks * block_len] };
+    band.first = first;
+    band.rows.resize((end - first) * blocks * block_len);
     let input_rows = band.rows.par_chunks_mut(blocks * block_len).enumerate();
     input_rows.for_each_init(Vec::new, |line, (y, to)| lay_out_row(path, conv, first + y, line, to));
 
@@ -153,8 +163,9 @@ fn run_band(path: Path, conv: &Conv<'_>, row: usize, rows: usize) {
             areas.push(Area { row: y, rows, block, blocks });
         }
     }
-    let sums = Vec::new;
-    areas.into_par_iter().for_each_init(sums, |sums, area| run_area(path, conv, &band, area, sums));
+    let band = &*band;
+    let sums = Aligned::default;
+    areas.into_par_iter().for_each_init(sums, |sums, area| run_area(path, conv, band, area, sums));
 }
 
 simd_kernel! {
@@ -200,28 +211,49 @@ simd_kernel! {
 
 simd_kernel! {
     /// All outputs of an area, panel by panel. `sums` is scratch: `[row][block][pixel][column]`.
-    fn run_area<S>(s: S, conv: &Conv<'_>, band: &Band, area: Area, sums: &mut Vec<f32>) {
+    fn run_area<S>(s: S, conv: &Conv<'_>, band: &Band, area: Area, sums: &mut Aligned) {
         let outputs = conv.shape.outputs;
-        let width = panel_width(S::LANES);
-        for panel in 0..outputs.div_ceil(width) {
-            sums.clear();
-            sums.resize(area.rows * area.blocks * tile_rows(S::LANES) * width, 0.0);
-            sum_panel(s, conv, band, area, panel, sums);
-            finish_panel(s, conv, area, panel, sums);
+        for column in (0..outputs).step_by(panel_width(S::LANES)) {
+            if panel_vectors(outputs, column, S::LANES) == 1 {
+                run_panel::<S, 1>(s, conv, band, area, column, sums);
+            } else {
+                run_panel::<S, 2>(s, conv, band, area, column, sums);
+            }
         }
     }
 }
 
+/// Outputs `column ..` of an area, `NV` vectors.
+#[inline(always)]
+fn run_panel<S: Simd, const NV: usize>(
+    s: S,
+    conv: &Conv<'_>,
+    band: &Band,
+    area: Area,
+    column: usize,
+    sums: &mut Aligned,
+) {
+    sums.fill_zeros(area.rows * area.blocks * tile_rows(S::LANES) * NV * S::LANES);
+    sum_panel::<S, NV>(s, conv, band, area, column, sums);
+    finish_panel::<S, NV>(s, conv, area, column, sums);
+}
+
 /// The sums of a panel: the taps in order, for each the slices of channels in order, for each all pixel blocks.
 #[inline(always)]
-fn sum_panel<S: Simd>(s: S, conv: &Conv<'_>, band: &Band, area: Area, panel: usize, sums: &mut [f32]) {
+fn sum_panel<S: Simd, const NV: usize>(
+    s: S,
+    conv: &Conv<'_>,
+    band: &Band,
+    area: Area,
+    column: usize,
+    sums: &mut [f32],
+) {
     let ConvShape { height, inputs, kernel, .. } = conv.shape;
-    let width = panel_width(S::LANES);
+    let width = NV * S::LANES;
     let rows = tile_rows(S::LANES);
     let (reach, step) = (conv.reach(), rows + 2);
     let row_blocks = blocks(&conv.shape, S::LANES);
-    let weights =
-        &conv.weights[panel * kernel * kernel * inputs * width..][..kernel * kernel * inputs * width];
+    let weights = &conv.weights[column * kernel * kernel * inputs..][..kernel * kernel * inputs * width];
     for ky in 0..kernel {
         for kx in 0..kernel {
             for ci in (0..inputs).step_by(SLICE) {
@@ -244,9 +276,9 @@ fn sum_panel<S: Simd>(s: S, conv: &Conv<'_>, band: &Band, area: Area, panel: usi
                         #[allow(unsafe_code)]
                         unsafe {
                             if pixels.start == 0 && pixels.end == rows {
-                                rows_at_least::<S, 2>(s, rows, run, sums.as_mut_ptr());
+                                rows_at_least::<S, NV>(s, rows, run, sums.as_mut_ptr());
                             } else {
-                                rows_exactly::<S, 2>(s, pixels.start, pixels.len(), run, sums.as_mut_ptr());
+                                rows_exactly::<S, NV>(s, pixels.start, pixels.len(), run, sums.as_mut_ptr());
                             }
                         }
                     }
@@ -271,21 +303,21 @@ fn pixels_with_tap(shape: &ConvShape, rows: usize, block: usize, kx: usize) -> s
 
 /// Adds bias and residual to the sums of a panel and writes the pixels.
 #[inline(always)]
-fn finish_panel<S: Simd>(s: S, conv: &Conv<'_>, area: Area, panel: usize, sums: &[f32]) {
+fn finish_panel<S: Simd, const NV: usize>(s: S, conv: &Conv<'_>, area: Area, column: usize, sums: &[f32]) {
     let ConvShape { width, outputs, .. } = conv.shape;
     let rows = tile_rows(S::LANES);
     for y in 0..area.rows {
         for block in 0..area.blocks {
             let first = (area.block + block) * rows;
             for x in 0..rows.min(width - first) {
-                for v in 0..2 {
-                    let column = panel * panel_width(S::LANES) + v * S::LANES;
+                for v in 0..NV {
+                    let column = column + v * S::LANES;
                     if column >= outputs {
                         continue;
                     }
                     let count = S::LANES.min(outputs - column);
                     let place = ((area.row + y) * width + first + x) * outputs + column;
-                    let at = ((y * area.blocks + block) * rows + x) * panel_width(S::LANES) + v * S::LANES;
+                    let at = (((y * area.blocks + block) * rows + x) * NV + v) * S::LANES;
                     let sum = s.add(s.load(&sums[at..]), lanes::load(s, &conv.bias[column..column + count]));
                     let sum = match conv.residual {
                         Some(residual) => s.add(sum, lanes::load(s, &residual[place..place + count])),

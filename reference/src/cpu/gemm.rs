@@ -198,7 +198,7 @@ simd_kernel! {
         let padded = product.tokens.div_ceil(rows) * rows;
         let weights = weight_rows(product, tile, width);
         let panels = weights.len() / width;
-        scratch.weights.fill_zeros(SLICE * width);
+        scratch.weights.resize(SLICE * width);
         scratch.sums.fill_zeros(panels * tile.blocks * rows * width);
         for k in (0..product.k).step_by(SLICE) {
             let len = SLICE.min(product.k - k);

@@ -28,17 +28,22 @@ pub(super) struct Aligned {
 impl Aligned {
     /// `len` zeros.
     pub(super) fn zeros(len: usize) -> Self {
-        let mut aligned = Self::default();
-        aligned.fill_zeros(len);
+        let mut aligned = Self { numbers: vec![0.0; len + LINE - 1], ..Self::default() };
+        aligned.resize(len);
         aligned
+    }
+
+    /// Has `len` numbers from now on, old ones or zeros; the memory is used again.
+    pub(super) fn resize(&mut self, len: usize) {
+        self.numbers.resize(len + LINE - 1, 0.0);
+        self.start = self.numbers.as_ptr().align_offset(LINE * size_of::<f32>());
+        self.len = len;
     }
 
     /// Becomes `len` zeros; the memory is used again.
     pub(super) fn fill_zeros(&mut self, len: usize) {
-        self.numbers.clear();
-        self.numbers.resize(len + LINE - 1, 0.0);
-        self.start = self.numbers.as_ptr().align_offset(LINE * size_of::<f32>());
-        self.len = len;
+        self.resize(len);
+        self.fill(0.0);
     }
 }
 
