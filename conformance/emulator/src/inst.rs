@@ -22,6 +22,8 @@ pub(crate) struct Row {
     pub(crate) g12: u16,
     /// Which operands are 16 bits wide: their short encoding selects a register half.
     pub(crate) half: u8,
+    /// False for instructions that decode, but stop the launch.
+    pub(crate) emulated: bool,
     pub(crate) exec: Exec,
 }
 

@@ -111,6 +111,20 @@ impl CodeObject {
         self.kernels.get(name)
     }
 
+    /// Instructions of the code that would stop a launch, by mnemonic; undecodable words by their encoding.
+    /// Data and padding between functions may show up here too.
+    pub fn unsupported(&self) -> Vec<String> {
+        let refused = self.code.insts.iter().filter(|i| !i.row.emulated && i.raw[0] != 0);
+        let name = |i: &Inst| match decode::decode(self.arch.generation, &i.raw) {
+            Ok(i) => i.mnemonic(),
+            Err(u) => u.what,
+        };
+        let mut out: Vec<String> = refused.map(name).collect();
+        out.sort();
+        out.dedup();
+        out
+    }
+
     /// Address ranges of the image.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = Range> {
         self.segments.iter().map(|s| Range {
@@ -223,7 +237,7 @@ fn unknown(_: &mut Wave, i: &Inst, g: &mut Group<'_>) -> Flow {
     stop(What::Unknown(format!("{what}, words {:08x} {:08x} {:08x}", i.raw[0], i.raw[1], i.raw[2])))
 }
 
-const UNKNOWN: Row = Row { name: "(unknown)", g11: NO, g12: NO, half: 0, exec: unknown };
+const UNKNOWN: Row = Row { name: "(unknown)", g11: NO, g12: NO, half: 0, emulated: false, exec: unknown };
 
 /// Decodes the executable segment, starting afresh at every function.
 fn decode_all(arch: Arch, elf: &elf::Elf) -> Code {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::Parser;
-use moss_emulator::{CodeObject, Memory, Model, Npy, Options, Order, dtype, launch};
+use moss_emulator::{CodeObject, Memory, Model, Npy, Options, Order, compare_with_objdump, dtype, launch};
 
 /// Runs one kernel of a gfx11 or gfx12 code object on the CPU.
 #[derive(Parser)]
@@ -45,6 +45,9 @@ struct Cli {
     /// Instructions that a wave may execute
     #[arg(long)]
     budget: Option<u64>,
+    /// Compare the decoder with llvm-objdump on the whole file, and list what would stop a launch
+    #[arg(long)]
+    check_decoder: bool,
     /// Do not look for LDS races and uninitialised LDS
     #[arg(long)]
     no_sanitize: bool,
@@ -135,6 +138,16 @@ fn run(cli: &Cli) -> Result<(), String> {
     let mut say = |line: String| writeln!(stdout, "{line}").map_err(|e| format!("stdout: {e}"));
     let bytes = std::fs::read(&cli.file).map_err(|e| format!("{}: {e}", cli.file.display()))?;
     let object = CodeObject::load(&bytes).map_err(|e| format!("{}: {e}", cli.file.display()))?;
+    if cli.check_decoder {
+        let count = compare_with_objdump("llvm-objdump-19", &cli.file)?;
+        say(format!("{}: {count} instructions agree with LLVM", object.arch))?;
+        let refused = object.unsupported();
+        return if refused.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("not emulated: {}", refused.join(", ")))
+        };
+    }
     let Some(kernel) = &cli.kernel else {
         for k in object.kernels() {
             say(format!(

@@ -1,13 +1,13 @@
 //! DS: local memory and the lane permutes that share its encoding.
 
-use super::r;
+use super::{r, refused};
 use crate::{
     exec::{
         atomic::{dec, float, inc, max_f32, min_f32},
         lane::{ds_bpermute, ds_permute, ds_swizzle},
         lds::{atomic, load, load2, store, store2},
         mem::Width,
-        nop, not_emulated,
+        nop,
     },
     inst::{NO, Row},
 };
@@ -27,8 +27,8 @@ pub(super) static DS: &[Row] = &[
     r("ds_load_u8", 58, 58, |w, i, g| load(w, i, g, Width::U8)),
     r("ds_load_i16", 59, 59, |w, i, g| load(w, i, g, Width::I16)),
     r("ds_load_u16", 60, 60, |w, i, g| load(w, i, g, Width::U16)),
-    r("ds_consume", 61, 61, not_emulated),
-    r("ds_append", 62, 62, not_emulated),
+    refused("ds_consume", 61, 61),
+    refused("ds_append", 62, 62),
     r("ds_store_b64", 77, 77, |w, i, g| store(w, i, g, Width::B(2))),
     r("ds_store_2addr_b64", 78, 78, |w, i, g| store2(w, i, g, 8, false)),
     r("ds_store_2addr_stride64_b64", 79, 79, |w, i, g| store2(w, i, g, 8, true)),
@@ -43,8 +43,8 @@ pub(super) static DS: &[Row] = &[
     r("ds_load_i8_d16_hi", 165, 165, |w, i, g| load(w, i, g, Width::D16I8(true))),
     r("ds_load_u16_d16", 166, 166, |w, i, g| load(w, i, g, Width::D16B16(false))),
     r("ds_load_u16_d16_hi", 167, 167, |w, i, g| load(w, i, g, Width::D16B16(true))),
-    r("ds_store_addtid_b32", 176, 176, not_emulated),
-    r("ds_load_addtid_b32", 177, 177, not_emulated),
+    refused("ds_store_addtid_b32", 176, 176),
+    refused("ds_load_addtid_b32", 177, 177),
     r("ds_permute_b32", 178, 178, ds_permute),
     r("ds_bpermute_b32", 179, 179, |w, i, _| ds_bpermute(w, i, false)),
     r("ds_bpermute_fi_b32", NO, 205, |w, i, _| ds_bpermute(w, i, true)),
@@ -92,8 +92,8 @@ pub(super) static ATOMIC: &[Row] = &[
     r("ds_xor_rtn_b32", 43, 43, |w, i, g| atomic(w, i, g, false, |a, b, _| a ^ b)),
     r("ds_mskor_rtn_b32", 44, 44, |w, i, g| atomic(w, i, g, false, |a, m, b| a & !m | b)),
     r("ds_storexchg_rtn_b32", 45, 45, |w, i, g| atomic(w, i, g, false, |_, b, _| b)),
-    r("ds_storexchg_2addr_rtn_b32", 46, 46, not_emulated),
-    r("ds_storexchg_2addr_stride64_rtn_b32", 47, 47, not_emulated),
+    refused("ds_storexchg_2addr_rtn_b32", 46, 46),
+    refused("ds_storexchg_2addr_stride64_rtn_b32", 47, 47),
     r("ds_cmpstore_rtn_b32", 48, 48, |w, i, g| atomic(w, i, g, false, |a, v, c| if a == c { v } else { a })),
     r("ds_min_rtn_f32", 50, NO, |w, i, g| atomic(w, i, g, false, float(min_f32))),
     r("ds_max_rtn_f32", 51, NO, |w, i, g| atomic(w, i, g, false, float(max_f32))),

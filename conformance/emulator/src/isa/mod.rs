@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 
 use crate::{
     arch::Gen,
-    exec::valu::pair,
+    exec::{not_emulated, valu::pair},
     inst::{Exec, NO, Row},
 };
 
@@ -46,12 +46,17 @@ const FORMATS: usize = 14;
 
 /// A row of an opcode table.
 pub(crate) const fn r(name: &'static str, g11: u16, g12: u16, exec: Exec) -> Row {
-    Row { name, g11, g12, half: 0, exec }
+    Row { name, g11, g12, half: 0, emulated: true, exec }
+}
+
+/// An instruction that decodes, but stops the launch.
+pub(crate) const fn refused(name: &'static str, g11: u16, g12: u16) -> Row {
+    Row { name, g11, g12, half: 0, emulated: false, exec: not_emulated }
 }
 
 /// A row with 16-bit operands: bit n for source n, 8 for the destination.
 pub(crate) const fn h(name: &'static str, g11: u16, g12: u16, half: u8, exec: Exec) -> Row {
-    Row { name, g11, g12, half, exec }
+    Row { name, g11, g12, half, emulated: true, exec }
 }
 
 /// VOPD opcodes by the name of the instruction that each half performs.

@@ -1,10 +1,10 @@
 //! Scalar memory.
 
-use super::r;
+use super::{r, refused};
 use crate::{
     exec::{
         mem::{Width, scalar_load, scalar_load_small},
-        nop, not_emulated,
+        nop,
     },
     inst::{NO, Row},
 };
@@ -32,8 +32,8 @@ pub(super) static SMEM: &[Row] = &[
     r("s_buffer_load_u16", NO, 27, |w, i, g| scalar_load_small(w, i, g, Width::U16, true)),
     r("s_gl1_inv", 32, NO, nop),
     r("s_dcache_inv", 33, 33, nop),
-    r("s_atc_probe", 34, 34, not_emulated),
-    r("s_atc_probe_buffer", 35, 35, not_emulated),
+    refused("s_atc_probe", 34, 34),
+    refused("s_atc_probe_buffer", 35, 35),
     r("s_prefetch_inst", NO, 36, nop),
     r("s_prefetch_inst_pc_rel", NO, 37, nop),
     r("s_prefetch_data", NO, 38, nop),

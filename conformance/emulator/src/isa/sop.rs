@@ -1,8 +1,8 @@
 //! SOP1, SOP2 and SOPC.
 
-use super::r;
+use super::{r, refused};
 use crate::{
-    exec::{nop, not_emulated, scalar},
+    exec::{nop, scalar},
     inst::{NO, Row},
     numeric::{differ, f2h, f2h_rtz, max_num, maximum, min_num, minimum},
 };
@@ -63,7 +63,7 @@ pub(super) static SOP1: &[Row] = &[
         w.s1(i, |_| found(a.leading_zeros(), 64))
     }),
     r("s_cls_i32", 12, 12, |w, i, _| w.s1(i, cls)),
-    r("s_cls_i32_i64", 13, 13, not_emulated),
+    refused("s_cls_i32_i64", 13, 13),
     r("s_sext_i32_i8", 14, 14, |w, i, _| w.s1(i, |a| a as i8 as u32)),
     r("s_sext_i32_i16", 15, 15, |w, i, _| w.s1(i, |a| a as i16 as u32)),
     r("s_bitset0_b32", 16, 16, |w, i, _| {
@@ -101,20 +101,20 @@ pub(super) static SOP1: &[Row] = &[
         w.s1c(i, |_| a.count_ones())
     }),
     r("s_quadmask_b32", 26, 26, |w, i, _| w.s1c(i, quadmask)),
-    r("s_quadmask_b64", 27, 27, not_emulated),
+    refused("s_quadmask_b64", 27, 27),
     r("s_wqm_b32", 28, 28, |w, i, _| w.s1c(i, wqm)),
-    r("s_wqm_b64", 29, 29, not_emulated),
+    refused("s_wqm_b64", 29, 29),
     r("s_not_b32", 30, 30, |w, i, _| w.s1c(i, |a| !a)),
     r("s_not_b64", 31, 31, |w, i, _| {
         w.scc = w.s64(i.src[0], BITS) != u64::MAX;
         w.q1(i, |a| !a)
     }),
     r("s_and_saveexec_b32", 32, 32, |w, i, _| w.saveexec(i, |s, e| s & e)),
-    r("s_and_saveexec_b64", 33, 33, not_emulated),
+    refused("s_and_saveexec_b64", 33, 33),
     r("s_or_saveexec_b32", 34, 34, |w, i, _| w.saveexec(i, |s, e| s | e)),
-    r("s_or_saveexec_b64", 35, 35, not_emulated),
+    refused("s_or_saveexec_b64", 35, 35),
     r("s_xor_saveexec_b32", 36, 36, |w, i, _| w.saveexec(i, |s, e| s ^ e)),
-    r("s_xor_saveexec_b64", 37, 37, not_emulated),
+    refused("s_xor_saveexec_b64", 37, 37),
     r("s_nand_saveexec_b32", 38, 38, |w, i, _| w.saveexec(i, |s, e| !(s & e))),
     r("s_nor_saveexec_b32", 40, 40, |w, i, _| w.saveexec(i, |s, e| !(s | e))),
     r("s_xnor_saveexec_b32", 42, 42, |w, i, _| w.saveexec(i, |s, e| !(s ^ e))),
@@ -124,11 +124,11 @@ pub(super) static SOP1: &[Row] = &[
     r("s_or_not1_saveexec_b32", 50, 50, |w, i, _| w.saveexec(i, |s, e| s | !e)),
     r("s_and_not0_wrexec_b32", 52, 52, |w, i, _| w.wrexec(i, |s, e| !s & e)),
     r("s_and_not1_wrexec_b32", 54, 54, |w, i, _| w.wrexec(i, |s, e| s & !e)),
-    r("s_movrels_b32", 64, 64, not_emulated),
-    r("s_movrels_b64", 65, 65, not_emulated),
-    r("s_movreld_b32", 66, 66, not_emulated),
-    r("s_movreld_b64", 67, 67, not_emulated),
-    r("s_movrelsd_2_b32", 68, 68, not_emulated),
+    refused("s_movrels_b32", 64, 64),
+    refused("s_movrels_b64", 65, 65),
+    refused("s_movreld_b32", 66, 66),
+    refused("s_movreld_b64", 67, 67),
+    refused("s_movrelsd_2_b32", 68, 68),
     r("s_getpc_b64", 71, 71, |w, i, g| {
         let next = w.next_address(g);
         w.set_s64(i.dst, next);
@@ -143,15 +143,15 @@ pub(super) static SOP1: &[Row] = &[
         w.set_s64(i.dst, next);
         w.jump(g, to)
     }),
-    r("s_rfe_b64", 74, 74, not_emulated),
-    r("s_sendmsg_rtn_b32", 76, 76, not_emulated),
-    r("s_sendmsg_rtn_b64", 77, 77, not_emulated),
+    refused("s_rfe_b64", 74, 74),
+    refused("s_sendmsg_rtn_b32", 76, 76),
+    refused("s_sendmsg_rtn_b64", 77, 77),
     r("s_barrier_signal", NO, 78, |w, _, g| scalar::signal(w, g)),
     r("s_barrier_signal_isfirst", NO, 79, |w, _, g| {
         w.scc = g.arrived == 0;
         scalar::signal(w, g)
     }),
-    r("s_get_barrier_state", NO, 80, not_emulated),
+    refused("s_get_barrier_state", NO, 80),
     r("s_sleep_var", NO, 88, nop),
     r("s_ceil_f32", 96, 96, |w, i, _| w.sf1(i, f32::ceil)),
     r("s_floor_f32", 97, 97, |w, i, _| w.sf1(i, f32::floor)),

@@ -1,6 +1,6 @@
 //! SOPK and SOPP: constants, modes, waits, branches, the end.
 
-use super::r;
+use super::{r, refused};
 use crate::{
     exec::{nop, not_emulated, scalar, wave::State},
     inst::{NO, Row},
@@ -51,8 +51,8 @@ pub(super) static SOPK: &[Row] = &[
         w.set_s64(i.dst, next);
         w.branch(i, true)
     }),
-    r("s_subvector_loop_begin", 22, NO, not_emulated),
-    r("s_subvector_loop_end", 23, NO, not_emulated),
+    refused("s_subvector_loop_begin", 22, NO),
+    refused("s_subvector_loop_end", 23, NO),
     r("s_waitcnt_vscnt", 24, NO, nop),
     r("s_waitcnt_vmcnt", 25, NO, nop),
     r("s_waitcnt_expcnt", 26, NO, nop),
@@ -72,8 +72,8 @@ fn addk(
 
 pub(super) static SOPP: &[Row] = &[
     r("s_nop", 0, 0, nop),
-    r("s_setkill", 1, 1, not_emulated),
-    r("s_sethalt", 2, 2, not_emulated),
+    refused("s_setkill", 1, 1),
+    refused("s_sethalt", 2, 2),
     r("s_sleep", 3, 3, nop),
     r("s_set_inst_prefetch_distance", 4, NO, nop),
     r("s_clause", 5, 5, nop),
@@ -87,7 +87,7 @@ pub(super) static SOPP: &[Row] = &[
     r("s_round_mode", 17, 17, |w, i, _| scalar::set_mode(w, w.mode & !0xf | i.imm & 0xf)),
     r("s_denorm_mode", 18, 18, |w, i, _| scalar::set_mode(w, w.mode & !0xf0 | (i.imm & 0xf) << 4)),
     r("s_barrier_wait", NO, 20, |w, _, g| scalar::wait(w, g)),
-    r("s_barrier_leave", NO, 21, not_emulated),
+    refused("s_barrier_leave", NO, 21),
     r("s_code_end", 31, 31, not_emulated),
     r("s_branch", 32, 32, |w, i, _| w.branch(i, true)),
     r("s_cbranch_scc0", 33, 33, |w, i, _| w.branch(i, !w.scc)),
@@ -104,7 +104,7 @@ pub(super) static SOPP: &[Row] = &[
     r("s_setprio", 53, 53, nop),
     // DEALLOC_VGPRS before the end is the one message that compilers send.
     r("s_sendmsg", 54, 54, |w, i, g| if i.imm == 3 { Ok(()) } else { not_emulated(w, i, g) }),
-    r("s_sendmsghalt", 55, 55, not_emulated),
+    refused("s_sendmsghalt", 55, 55),
     r("s_incperflevel", 56, 56, nop),
     r("s_decperflevel", 57, 57, nop),
     r("s_ttracedata", 58, 58, nop),

@@ -1,11 +1,11 @@
 //! FLAT, GLOBAL, SCRATCH and BUFFER, which share their loads, stores and atomics.
 
-use super::r;
+use super::{r, refused};
 use crate::{
     exec::{
         atomic::{atomic, dec, float, inc, max_f32, min_f32, packed},
         mem::{Width, load, store},
-        nop, not_emulated,
+        nop,
     },
     inst::{NO, Row},
     numeric::{b2f, f2b, f2h, h2f},
@@ -229,22 +229,22 @@ pub(super) static BUFFER: &[Row] = with_atomics!("buffer_");
 pub(super) static SCRATCH: &[Row] = moves!("scratch_", []);
 
 pub(super) static GLOBAL_ONLY: &[Row] = &[
-    r("global_load_addtid_b32", 40, 40, not_emulated),
-    r("global_store_addtid_b32", 41, 41, not_emulated),
+    refused("global_load_addtid_b32", 40, 40),
+    refused("global_store_addtid_b32", 41, 41),
     r("global_inv", NO, 43, nop),
     r("global_wb", NO, 44, nop),
     r("global_wbinv", NO, 79, nop),
-    r("global_load_block", NO, 83, not_emulated),
-    r("global_store_block", NO, 84, not_emulated),
-    r("global_load_tr_b128", NO, 87, not_emulated),
-    r("global_load_tr_b64", NO, 88, not_emulated),
+    refused("global_load_block", NO, 83),
+    refused("global_store_block", NO, 84),
+    refused("global_load_tr_b128", NO, 87),
+    refused("global_load_tr_b64", NO, 88),
 ];
 
 pub(super) static BUFFER_ONLY: &[Row] = &[
-    r("buffer_load_format_x", 0, 0, not_emulated),
-    r("buffer_load_format_xyzw", 3, 3, not_emulated),
-    r("buffer_store_format_x", 4, 4, not_emulated),
-    r("buffer_store_format_xyzw", 7, 7, not_emulated),
+    refused("buffer_load_format_x", 0, 0),
+    refused("buffer_load_format_xyzw", 3, 3),
+    refused("buffer_store_format_x", 4, 4),
+    refused("buffer_store_format_xyzw", 7, 7),
     r("buffer_gl0_inv", 43, NO, nop),
     r("buffer_gl1_inv", 44, NO, nop),
 ];

@@ -1,10 +1,10 @@
 //! VOP1: one source. Opcodes are those of the long encoding, 0x180 + n.
 
-use super::{h, r};
+use super::{h, r, refused};
 use crate::{
     exec::{
         lane::{readfirstlane, relative},
-        nop, not_emulated,
+        nop,
         valu::swap,
     },
     inst::{D16, NO, Row},
@@ -123,10 +123,10 @@ pub(super) static VOP1: &[Row] = &[
     vop!("v_movreld_b32", 66, |w, i, _| relative(w, i, false, true)),
     vop!("v_movrels_b32", 67, |w, i, _| relative(w, i, true, false)),
     vop!("v_movrelsd_b32", 68, |w, i, _| relative(w, i, true, true)),
-    vop!("v_movrelsd_2_b32", 72, not_emulated),
+    refused("v_movrelsd_2_b32", 0x180 + 72, 0x180 + 72),
     vop!("v_swap_b32", 101, swap),
     vop!("v_permlane64_b32", 103, nop),
-    vop!("v_swaprel_b32", 104, not_emulated),
+    refused("v_swaprel_b32", 0x180 + 104, 0x180 + 104),
     r("v_cvt_f32_fp8", NO, 0x1ec, |w, i, _| {
         let s = i.opsel;
         w.u1f(i, |a| fp8(byte(a, s)))
@@ -236,7 +236,7 @@ pub(super) static HALF: &[Row] = &[
         w.put_half(i, w.defined(i, 0), &x);
         Ok(())
     }),
-    half!("v_swap_b16", 102, 1 | D16, not_emulated),
+    refused("v_swap_b16", 0x180 + 102, 0x180 + 102),
     half!("v_not_b16", 105, 1 | D16, |w, i, _| {
         let x = w.half(i, 0, false).map(|x| !x);
         w.put_half(i, w.defined(i, 0), &x);

@@ -1,6 +1,6 @@
 //! VOP2: two sources. Opcodes are those of the long encoding, 0x100 + n.
 
-use super::{h, r};
+use super::{h, r, refused};
 use crate::{
     exec::{dot::dot2acc, wave::Wide},
     inst::{D16, NO, Row},
@@ -53,7 +53,7 @@ pub(super) static VOP2: &[Row] = &[
     vop!("v_add_f32", 3, 3, |w, i, _| w.f2(i, |a, b| a + b)),
     vop!("v_sub_f32", 4, 4, |w, i, _| w.f2(i, |a, b| a - b)),
     vop!("v_subrev_f32", 5, 5, |w, i, _| w.f2(i, |a, b| b - a)),
-    vop!("v_fmac_dx9_zero_f32", 6, NO, crate::exec::not_emulated),
+    refused("v_fmac_dx9_zero_f32", 0x100 + 6, NO),
     vop!("v_mul_dx9_zero_f32", 7, 7, |w, i, _| w.f2(i, mul_dx9)),
     vop!("v_mul_f32", 8, 8, |w, i, _| w.f2(i, |a, b| a * b)),
     vop!("v_mul_i32_i24", 9, 9, |w, i, _| w.u2(i, |a, b| (i24(a) * i24(b)) as u32)),
@@ -106,7 +106,7 @@ pub(super) static VOP2: &[Row] = &[
         w.put_f16(i, w.defined_all(i, 2), r);
         Ok(())
     }),
-    vop!("v_pk_fmac_f16", 60, 60, crate::exec::not_emulated),
+    refused("v_pk_fmac_f16", 0x100 + 60, 0x100 + 60),
     vop!("v_add_f64", NO, 2, |w, i, _| w.d(i, 2, |[a, b, _]| a + b)),
     vop!("v_mul_f64", NO, 6, |w, i, _| w.d(i, 2, |[a, b, _]| a * b)),
     vop!("v_min_num_f64", NO, 13, |w, i, _| w.d(i, 2, |[a, b, _]| min_num64(a, b))),

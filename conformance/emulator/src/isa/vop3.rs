@@ -1,10 +1,9 @@
 //! Instructions that only the long vector encoding has.
 
-use super::{h, r};
+use super::{h, r, refused};
 use crate::{
     exec::{
         lane::{permlane16, permlane16_var, readlane, writelane},
-        not_emulated,
         valu::{div_fmas, div_scale},
         wave::Wide,
     },
@@ -137,10 +136,10 @@ pub(super) static VOP3: &[Row] = &[
     r("v_mad_u32_u24", 0x20b, 0x20b, |w, i, _| {
         w.u3(i, |a, b, c| u24(a).wrapping_mul(u24(b)).wrapping_add(c))
     }),
-    r("v_cubeid_f32", 0x20c, 0x20c, not_emulated),
-    r("v_cubesc_f32", 0x20d, 0x20d, not_emulated),
-    r("v_cubetc_f32", 0x20e, 0x20e, not_emulated),
-    r("v_cubema_f32", 0x20f, 0x20f, not_emulated),
+    refused("v_cubeid_f32", 0x20c, 0x20c),
+    refused("v_cubesc_f32", 0x20d, 0x20d),
+    refused("v_cubetc_f32", 0x20e, 0x20e),
+    refused("v_cubema_f32", 0x20f, 0x20f),
     r("v_bfe_u32", 0x210, 0x210, |w, i, _| w.u3(i, bfe_u)),
     r("v_bfe_i32", 0x211, 0x211, |w, i, _| w.u3(i, bfe_i)),
     r("v_bfi_b32", 0x212, 0x212, |w, i, _| w.u3(i, |a, b, c| a & b | !a & c)),
@@ -148,7 +147,7 @@ pub(super) static VOP3: &[Row] = &[
     r("v_lerp_u8", 0x215, 0x215, |w, i, _| w.u3(i, lerp)),
     r("v_alignbit_b32", 0x216, 0x216, |w, i, _| w.u3(i, |a, b, c| (both(a, b) >> (c & 31)) as u32)),
     r("v_alignbyte_b32", 0x217, 0x217, |w, i, _| w.u3(i, |a, b, c| (both(a, b) >> (8 * (c & 3))) as u32)),
-    r("v_mullit_f32", 0x218, 0x218, not_emulated),
+    refused("v_mullit_f32", 0x218, 0x218),
     r("v_min3_f32", 0x219, NO, |w, i, _| w.f3(i, |a, b, c| min_num(min_num(a, b), c))),
     r("v_min3_num_f32", NO, 0x229, |w, i, _| w.f3(i, |a, b, c| min_num(min_num(a, b), c))),
     r("v_min3_i32", 0x21a, 0x21a, |w, i, _| w.u3(i, |a, b, c| (a as i32).min(b as i32).min(c as i32) as u32)),
@@ -177,9 +176,9 @@ pub(super) static VOP3: &[Row] = &[
     r("v_div_fixup_f32", 0x227, 0x227, |w, i, _| w.f3(i, div_fixup)),
     r("v_div_fmas_f32", 0x237, 0x237, div_fmas),
     r("v_msad_u8", 0x239, 0x239, |w, i, _| w.u3(i, |a, b, c| c.wrapping_add(msad_u8(a, b)))),
-    r("v_qsad_pk_u16_u8", 0x23a, 0x23a, not_emulated),
-    r("v_mqsad_pk_u16_u8", 0x23b, 0x23b, not_emulated),
-    r("v_mqsad_u32_u8", 0x23d, 0x23d, not_emulated),
+    refused("v_qsad_pk_u16_u8", 0x23a, 0x23a),
+    refused("v_mqsad_pk_u16_u8", 0x23b, 0x23b),
+    refused("v_mqsad_u32_u8", 0x23d, 0x23d),
     r("v_xor3_b32", 0x240, 0x240, |w, i, _| w.u3(i, |a, b, c| a ^ b ^ c)),
     r("v_perm_b32", 0x244, 0x244, |w, i, _| w.u3(i, perm)),
     r("v_xad_u32", 0x245, 0x245, |w, i, _| w.u3(i, |a, b, c| (a ^ b).wrapping_add(c))),
@@ -254,10 +253,10 @@ pub(super) static VOP3: &[Row] = &[
     r("v_writelane_b32", 0x361, 0x361, writelane),
     r("v_minimum_f32", NO, 0x365, |w, i, _| w.f2(i, minimum)),
     r("v_maximum_f32", NO, 0x366, |w, i, _| w.f2(i, maximum)),
-    r("v_cvt_pk_fp8_f32", NO, 0x369, not_emulated),
-    r("v_cvt_pk_bf8_f32", NO, 0x36a, not_emulated),
-    r("v_cvt_sr_fp8_f32", NO, 0x36b, not_emulated),
-    r("v_cvt_sr_bf8_f32", NO, 0x36c, not_emulated),
+    refused("v_cvt_pk_fp8_f32", NO, 0x369),
+    refused("v_cvt_pk_bf8_f32", NO, 0x36a),
+    refused("v_cvt_sr_fp8_f32", NO, 0x36b),
+    refused("v_cvt_sr_bf8_f32", NO, 0x36c),
 ];
 
 const ALL2: u8 = 3 | D16;
@@ -287,7 +286,7 @@ pub(super) static HALF: &[Row] = &[
     h("v_med3_num_f16", NO, 0x232, ALL3, |w, i, _| w.h3(i, med3)),
     h("v_med3_i16", 0x250, 0x250, ALL3, |w, i, _| w.w3(i, |a, b, c| med3_w(s(a), s(b), s(c)))),
     h("v_med3_u16", 0x251, 0x251, ALL3, |w, i, _| w.w3(i, |a, b, c| med3_w(a.into(), b.into(), c.into()))),
-    h("v_div_fixup_f16", 0x254, 0x254, ALL3, not_emulated),
+    refused("v_div_fixup_f16", 0x254, 0x254),
     h("v_mad_u32_u16", 0x259, 0x259, 3, |w, i, _| {
         let (a, b, c) = (w.half(i, 0, false), w.half(i, 1, false), w.lanes(i, 2));
         let r = std::array::from_fn(|l| (u32::from(a[l]) * u32::from(b[l])).wrapping_add(c[l]));
@@ -311,8 +310,8 @@ pub(super) static HALF: &[Row] = &[
     h("v_minmax_f16", 0x261, NO, ALL3, |w, i, _| w.h3(i, |a, b, c| max_num(min_num(a, b), c))),
     h("v_minmax_num_f16", NO, 0x26a, ALL3, |w, i, _| w.h3(i, |a, b, c| max_num(min_num(a, b), c))),
     h("v_maxmin_num_f16", NO, 0x26b, ALL3, |w, i, _| w.h3(i, |a, b, c| min_num(max_num(a, b), c))),
-    h("v_dot2_f16_f16", 0x266, 0x266, D16, not_emulated),
-    h("v_dot2_bf16_bf16", 0x267, 0x267, D16, not_emulated),
+    refused("v_dot2_f16_f16", 0x266, 0x266),
+    refused("v_dot2_bf16_bf16", 0x267, 0x267),
     h("v_add_nc_u16", 0x303, 0x303, ALL2, |w, i, _| w.w2(i, u16::wrapping_add)),
     h("v_sub_nc_u16", 0x304, 0x304, ALL2, |w, i, _| w.w2(i, u16::wrapping_sub)),
     h("v_mul_lo_u16", 0x305, 0x305, ALL2, |w, i, _| w.w2(i, u16::wrapping_mul)),
@@ -382,9 +381,9 @@ fn scalar_half(
 
 pub(super) static WIDE: &[Row] = &[
     r("v_fma_f64", 0x214, 0x214, |w, i, _| w.d(i, 3, |[a, b, c]| a.mul_add(b, c))),
-    r("v_div_fixup_f64", 0x228, 0x228, not_emulated),
-    r("v_div_fmas_f64", 0x238, 0x238, not_emulated),
-    r("v_div_scale_f64", 0x2fd, 0x2fd, not_emulated),
+    refused("v_div_fixup_f64", 0x228, 0x228),
+    refused("v_div_fmas_f64", 0x238, 0x238),
+    refused("v_div_scale_f64", 0x2fd, 0x2fd),
     r("v_mad_u64_u32", 0x2fe, NO, |w, i, _| w.mad64(i, Wide::Bits, mad_u)),
     r("v_mad_co_u64_u32", NO, 0x2fe, |w, i, _| w.mad64(i, Wide::Bits, mad_u)),
     r("v_mad_i64_i32", 0x2ff, NO, |w, i, _| w.mad64(i, Wide::Signed, mad_i)),
@@ -399,14 +398,14 @@ pub(super) static WIDE: &[Row] = &[
         w.put64(i, w.defined64(i, 0) & w.defined(i, 1), &r);
         Ok(())
     }),
-    r("v_trig_preop_f64", 0x32f, 0x32f, not_emulated),
+    refused("v_trig_preop_f64", 0x32f, 0x32f),
     r("v_lshlrev_b64", 0x33c, NO, |w, i, _| w.shift64(i, Wide::Bits, |a, b| b << (a & 63))),
     r("v_lshrrev_b64", 0x33d, 0x33d, |w, i, _| w.shift64(i, Wide::Bits, |a, b| b >> (a & 63))),
     r("v_ashrrev_i64", 0x33e, 0x33e, |w, i, _| {
         w.shift64(i, Wide::Signed, |a, b| (b as i64 >> (a & 63)) as u64)
     }),
-    r("v_minimum_f64", NO, 0x341, not_emulated),
-    r("v_maximum_f64", NO, 0x342, not_emulated),
+    refused("v_minimum_f64", NO, 0x341),
+    refused("v_maximum_f64", NO, 0x342),
 ];
 
 fn mad_u(a: u32, b: u32, c: u64) -> (u64, bool) {

@@ -17,6 +17,7 @@ macro_rules! float_rows {
                     g11: $base + $op,
                     g12: if $constant { NO } else { $base + $op },
                     half: $half,
+                    emulated: true,
                     exec: |w, i, _| w.$c(i, $f),
                 },
                 Row {
@@ -24,6 +25,7 @@ macro_rules! float_rows {
                     g11: 0x80 + $base + $op,
                     g12: if $constant { NO } else { 0x80 + $base + $op },
                     half: $half,
+                    emulated: true,
                     exec: |w, i, _| w.$c(i, $f),
                 },
             )*
@@ -83,6 +85,7 @@ macro_rules! int_rows {
                     g11: $op,
                     g12: if $g12 { $op } else { NO },
                     half: $half,
+                    emulated: true,
                     exec: $f,
                 },
                 Row {
@@ -90,12 +93,13 @@ macro_rules! int_rows {
                     g11: 0x80 + $op,
                     g12: if $g12 { 0x80 + $op } else { NO },
                     half: $half,
+                    emulated: true,
                     exec: $f,
                 },
             )*
             // The classes of one operand, chosen by the bits of the other.
-            Row { name: "v_cmp_class_f16", g11: 0x7d, g12: 0x7d, half: 3, exec: CLASS16 },
-            Row { name: "v_cmpx_class_f16", g11: 0xfd, g12: 0xfd, half: 3, exec: CLASS16 },
+            Row { name: "v_cmp_class_f16", g11: 0x7d, g12: 0x7d, half: 3, emulated: true, exec: CLASS16 },
+            Row { name: "v_cmpx_class_f16", g11: 0xfd, g12: 0xfd, half: 3, emulated: true, exec: CLASS16 },
             r("v_cmp_class_f32", 0x7e, 0x7e, CLASS32),
             r("v_cmpx_class_f32", 0xfe, 0xfe, CLASS32),
             r("v_cmp_class_f64", 0x7f, 0x7f, CLASS64),
