@@ -194,12 +194,16 @@ fn compile(compiler: &Compiler, job: &Job) {
 
 fn table(compiler: &Compiler, jobs: &[Job]) -> String {
     let mut text = format!("pub(super) const COMPILER: &str = {:?};\n", compiler.version);
+    let command: Vec<String> =
+        std::iter::once(compiler.path.display().to_string()).chain(FLAGS.map(str::to_owned)).collect();
+    let _ = writeln!(text, "pub(super) static COMMAND: &[&str] = &{command:?};");
     text.push_str("pub(super) static OBJECTS: &[Built] = &[\n");
-    for Job { arch, source, object, .. } in jobs {
+    for Job { arch, source, object, path } in jobs {
+        let (object, path) =
+            (object.display().to_string(), path.canonicalize().expect("the source is there"));
         let _ = writeln!(
             text,
-            "    Built {{ arch: {arch:?}, source: {source:?}, bytes: include_bytes!({:?}) }},",
-            object.display().to_string()
+            "    Built {{ arch: {arch:?}, source: {source:?}, text: include_str!({path:?}), bytes: include_bytes!({object:?}) }},"
         );
     }
     text.push_str("];\n");

@@ -1,5 +1,5 @@
 // attention_128: softmax attention over bf16 heads of 128 columns; formula, layout and launch in attention.h.
-// budget: vgpr 240, lds 32768, wmma 64
+// budget: threads 128, vgpr 240, lds 32768, wmma 64
 #include "attention.h"
 
 KERNEL(ATTENTION_THREADS) void attention_128(ATTENTION_PARAMETERS) {

@@ -1,5 +1,5 @@
 // attention_256: softmax attention over bf16 heads of 256 columns; formula, layout and launch in attention.h.
-// budget: vgpr 240, lds 65536, wmma 128
+// budget: threads 128, vgpr 240, lds 65536, wmma 128
 #include "attention.h"
 
 KERNEL(ATTENTION_THREADS) void attention_256(ATTENTION_PARAMETERS) {

@@ -4,7 +4,7 @@
 // Grid (ceil(query_count / 32), q_heads), 256 threads. Of a block of 64 keys and the tile's 32 queries, S is made 16 columns at
 // a time through LDS, a thread having 4 keys by 2 queries; then two threads a query, one for each l, make p in LDS; then a
 // thread has 8 queries by the columns i, i + 64, ... of o. dim a multiple of 16, at most 512.
-// budget: vgpr 232, lds 16000, wmma 0
+// budget: threads 256, vgpr 232, lds 16000, wmma 0
 #include "math.h"
 
 constexpr int THREADS = 256;

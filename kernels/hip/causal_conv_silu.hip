@@ -2,7 +2,7 @@
 // out = bf16(silu(y)).
 //   x, out [T, channels], w [channels, width]: bf16; one segment of length tokens from token first on.
 // Eight channels of a token a thread, 256 threads a workgroup. channels a multiple of 8.
-// budget: vgpr 64, lds 0, wmma 0
+// budget: threads 256, vgpr 64, lds 0, wmma 0
 #include "math.h"
 
 KERNEL(256) void causal_conv_silu(const bf16* __restrict__ x, const bf16* __restrict__ w, bf16* __restrict__ out, int first,

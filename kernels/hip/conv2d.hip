@@ -8,7 +8,7 @@
 // Grid (ceil(row_count width / 64), ceil(outputs / 64)) over the rows row_first .. + row_count, 128 threads. Implicit GEMM: a
 // tile of 64 pixels by 64 outputs, 16 inputs of one tap a step through LDS, double-buffered; a thread has 8 pixels by 4
 // outputs. inputs a multiple of 16, outputs any number.
-// budget: vgpr 128, lds 16896, wmma 0
+// budget: threads 128, vgpr 128, lds 16896, wmma 0
 #include "math.h"
 
 constexpr int STEP = 16;

@@ -1,7 +1,7 @@
 // euler_step: v = v_cond, or v_uncond + cfg (v_cond - v_uncond); out = x + dt v. Every operation rounded, none fused.
 //   x, out [count] f32, v_cond, v_uncond [count] bf16.
 // One element a thread.
-// budget: vgpr 16, lds 0, wmma 0
+// budget: threads 256, vgpr 16, lds 0, wmma 0
 #include "moss.h"
 
 KERNEL(256) void euler_step(const float* x, const bf16* __restrict__ v_cond, const bf16* __restrict__ v_uncond, float* out,

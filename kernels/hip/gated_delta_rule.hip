@@ -7,7 +7,7 @@
 //   (p0 + p1) + (p2 + p3).
 // Grid (value_dim / 32, value_heads), 128 threads: four lanes a column, each with a quarter of its state in 32 registers. Eight
 // tokens at a time have their q^, k^, v, beta and decay put into LDS, a wave a token, then run one after another.
-// budget: vgpr 104, lds 10304, wmma 0
+// budget: threads 128, vgpr 104, lds 10304, wmma 0
 #include "math.h"
 
 constexpr int WIDTH = 128;

@@ -2,7 +2,7 @@
 //   x, z, out [tokens, heads dim], weight [dim]: bf16.
 // Grid ceil(tokens heads / 8), 256 threads: a wave a head, lane i with the columns 8i .. 8i + 7. dim a multiple of 16, at most
 // 256.
-// budget: vgpr 72, lds 0, wmma 0
+// budget: threads 256, vgpr 72, lds 0, wmma 0
 #include "math.h"
 
 KERNEL(256) void gated_norm(const bf16* __restrict__ x, const bf16* __restrict__ z, const bf16* __restrict__ weight,

@@ -2,7 +2,7 @@
 // r = 1 / sqrt(var + eps), a = weight r, b = fma(-mean, a, bias).
 //   partial [groups, slices], mean [groups], weight, bias [channels], ab [2, channels]: f32.
 // Grid groups, 32 threads: lane i has the partials 8i .. 8i + 7.
-// budget: vgpr 24, lds 0, wmma 0
+// budget: threads 32, vgpr 24, lds 0, wmma 0
 #include "moss.h"
 
 KERNEL(32) void group_norm_combine(const float* __restrict__ partial, float* mean, const float* __restrict__ weight,

@@ -2,7 +2,7 @@
 //   x [pixels, channels], mean [groups] or none, partial [groups, slices]: f32. Without mean the sum of x, with it the sum of
 //   (x - mean)(x - mean). A slice is 4096 pixels.
 // Grid (slices, groups), 256 threads: thread j has partial j.
-// budget: vgpr 24, lds 32, wmma 0
+// budget: threads 256, vgpr 24, lds 32, wmma 0
 #include "moss.h"
 
 constexpr int SLICE = 4096;

@@ -5,7 +5,7 @@
 //   out[j] = bf16(bf16(a cos[j]) + bf16(-b sin[j])), out[j + R] = bf16(bf16(b cos[j]) + bf16(a sin[j])); the rest is y.
 // Grid ceil(tokens heads / 8), 256 threads: a wave a head, lane i with the columns 8i .. 8i + 7. dim a multiple of 16, at most
 // 256; rotary a multiple of 8: a lane's partner in the rotation is rotary / 8 lanes away.
-// budget: vgpr 64, lds 0, wmma 0
+// budget: threads 256, vgpr 64, lds 0, wmma 0
 #include "moss.h"
 
 KERNEL(256) void head_norm_rope(const bf16* __restrict__ x, const bf16* __restrict__ weight, const bf16* __restrict__ cos,

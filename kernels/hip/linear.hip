@@ -4,7 +4,7 @@
 //   Chain over k ascending in f32, C first; one rounding, then the epilogue's.
 // Grid (ceil(n / 64), ceil(tokens / 64)), 128 threads; see gemm.h. A lane holds eight neighbouring outputs of a token: one
 // 16-byte store when n is a multiple of 8. k a multiple of 16, n any number.
-// budget: vgpr 112, lds 16384, wmma 8
+// budget: threads 128, vgpr 112, lds 16384, wmma 8
 #include "gemm.h"
 #include "math.h"
 

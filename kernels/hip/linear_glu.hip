@@ -6,7 +6,7 @@
 //   Chain over k ascending in f32, C first.
 // Grid (ceil(2f / 64), ceil(tokens / 64)), 128 threads; see gemm.h: a wave's two panels are up and gate of the same sixteen
 // outputs, so a lane has both. k and f multiples of 16.
-// budget: vgpr 112, lds 16384, wmma 8
+// budget: threads 128, vgpr 112, lds 16384, wmma 8
 #include "gemm.h"
 #include "math.h"
 

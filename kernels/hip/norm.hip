@@ -4,7 +4,7 @@
 //   with modulation out = bf16(bf16(y bf16(1 + scale)) + shift).
 // Grid ceil(tokens / 8), 256 threads: a wave a row, lane i with the columns 8i + 256m .. + 7, which are its eight partials.
 // width a multiple of 16.
-// budget: vgpr 64, lds 0, wmma 0
+// budget: threads 256, vgpr 64, lds 0, wmma 0
 #include "moss.h"
 
 KERNEL(256) void norm(const bf16* __restrict__ x, const bf16* __restrict__ weight, const bf16* __restrict__ scale,

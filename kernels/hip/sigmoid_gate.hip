@@ -1,7 +1,7 @@
 // sigmoid_gate: out = bf16(x bf16(sigmoid(gate))).
 //   x, out [tokens, heads dim], gate [tokens, stride] with head i at columns first + i step .. + dim: bf16.
 // Eight columns a thread, 256 threads a workgroup. dim a multiple of 8.
-// budget: vgpr 72, lds 0, wmma 0
+// budget: threads 256, vgpr 72, lds 0, wmma 0
 #include "math.h"
 
 KERNEL(256) void sigmoid_gate(const bf16* __restrict__ x, const bf16* __restrict__ gate, bf16* __restrict__ out, int tokens,

@@ -1,6 +1,7 @@
 // to_bf16: out[i] = bf16(x[i]).
 //   x [count] f32, out [count] bf16.
-// One element a thread. budget: vgpr 16, lds 0, wmma 0
+// One element a thread.
+// budget: threads 256, vgpr 16, lds 0, wmma 0
 #include "moss.h"
 
 KERNEL(256) void to_bf16(const float* __restrict__ x, bf16* __restrict__ out, int count) {

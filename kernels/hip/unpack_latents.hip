@@ -2,7 +2,7 @@
 // channel c of pixel (2y + i, 2x + j).
 //   x [height width, 4 channels], mean, var [4 channels], out [2 height, 2 width, channels]: f32.
 // One element of the result a thread.
-// budget: vgpr 16, lds 0, wmma 0
+// budget: threads 256, vgpr 16, lds 0, wmma 0
 #include "moss.h"
 
 KERNEL(256) void unpack_latents(const float* __restrict__ x, const float* __restrict__ mean, const float* __restrict__ var,

@@ -6,10 +6,13 @@
 //! [`Launch`]; nothing here touches a device. [`pack`] defines the order in which weights lie.
 
 pub mod args;
+pub mod check;
 mod launch;
 pub mod object;
 pub mod pack;
 mod table;
 
 pub use launch::{Kind, Launch, LaunchError, Param};
-pub use table::{ARCHS, Built, COMPILER, built_archs, code_objects, kernel, kernel_names, why_empty};
+pub use table::{
+    ARCHS, Built, COMPILER, built_archs, code_objects, compile_command, kernel, kernel_names, why_empty,
+};

@@ -68,6 +68,8 @@ pub struct Kernel {
     pub dynamic_stack: bool,
     /// Bytes of machine code.
     pub code_size: u64,
+    /// Matrix instructions (`v_wmma_f32_16x16x16_bf16`).
+    pub wmma: u32,
 }
 
 /// A code object.
@@ -101,10 +103,25 @@ pub fn parse(bytes: &[u8]) -> Result<Object, ObjectError> {
     for entry in metadata.get("amdhsa.kernels").map(Value::items).unwrap_or_default() {
         let mut kernel = kernel(entry)?;
         let code = symbols.iter().find(|s| s.name == kernel.name);
-        kernel.code_size = code.ok_or(ObjectError::Missing { key: "symbol of the kernel" })?.size;
+        let code = code.ok_or(ObjectError::Missing { key: "symbol of the kernel" })?;
+        kernel.code_size = code.size;
+        kernel.wmma =
+            file.code(&sections, code)?.as_chunks::<4>().0.iter().filter(|w| is_wmma(**w)).count() as u32;
         kernels.push(kernel);
     }
     Ok(Object { target, kernels, undefined })
+}
+
+/// The machine code of a kernel.
+///
+/// # Errors
+/// [`ObjectError`] when there is no such kernel, or the file is not a code object.
+pub fn code<'a>(bytes: &'a [u8], kernel: &str) -> Result<&'a [u8], ObjectError> {
+    let file = Elf(bytes);
+    let sections = file.sections()?;
+    let symbols = file.symbols(&sections)?;
+    let symbol = symbols.iter().find(|s| s.name == kernel);
+    file.code(&sections, symbol.ok_or(ObjectError::Missing { key: "symbol of the kernel" })?)
 }
 
 fn kernel(entry: &Value) -> Result<Kernel, ObjectError> {
@@ -135,11 +152,19 @@ fn kernel(entry: &Value) -> Result<Kernel, ObjectError> {
         scratch: number(".private_segment_fixed_size")?,
         dynamic_stack: matches!(entry.get(".uses_dynamic_stack"), Some(Value::Bool(true))),
         code_size: 0,
+        wmma: 0,
     })
+}
+
+/// Whether a word begins `v_wmma_f32_16x16x16_bf16`: encoding VOP3P (0xcc), opcode 0x41 on both generations. Every word is looked
+/// at, not every instruction: no literal or second word of ours looks like that (a test compares with LLVM's disassembler).
+fn is_wmma(word: [u8; 4]) -> bool {
+    u32::from_le_bytes(word) & 0xff7f_0000 == 0xcc41_0000
 }
 
 struct Section {
     kind: u32,
+    address: u64,
     offset: u64,
     size: u64,
     link: u32,
@@ -148,12 +173,13 @@ struct Section {
 struct Symbol {
     name: String,
     section: u16,
+    address: u64,
     size: u64,
 }
 
 struct Elf<'a>(&'a [u8]);
 
-impl Elf<'_> {
+impl<'a> Elf<'a> {
     fn at<const N: usize>(&self, offset: u64) -> Result<[u8; N], ObjectError> {
         let bytes = usize::try_from(offset).ok().and_then(|o| self.0.get(o..)?.first_chunk());
         bytes.copied().ok_or(ObjectError::Truncated { what: "a header" })
@@ -171,7 +197,7 @@ impl Elf<'_> {
         self.at(offset).map(u64::from_le_bytes)
     }
 
-    fn body(&self, section: &Section) -> Result<&[u8], ObjectError> {
+    fn body(&self, section: &Section) -> Result<&'a [u8], ObjectError> {
         let end = section.offset.checked_add(section.size);
         let range = end.map(|end| section.offset as usize..end as usize);
         range.and_then(|r| self.0.get(r)).ok_or(ObjectError::Truncated { what: "a section" })
@@ -186,6 +212,7 @@ impl Elf<'_> {
                     .ok_or(ObjectError::Truncated { what: "the section table" })?;
                 Ok(Section {
                     kind: self.u32(at + 4)?,
+                    address: self.u64(at + 16)?,
                     offset: self.u64(at + 24)?,
                     size: self.u64(at + 32)?,
                     link: self.u32(at + 40)?,
@@ -208,11 +235,21 @@ impl Elf<'_> {
                 symbols.push(Symbol {
                     name: String::from_utf8_lossy(&name[..end]).into_owned(),
                     section: table.u16(6)?,
+                    address: table.u64(8)?,
                     size: table.u64(16)?,
                 });
             }
         }
         Ok(symbols)
+    }
+
+    /// The bytes of a function.
+    fn code(&self, sections: &[Section], symbol: &Symbol) -> Result<&'a [u8], ObjectError> {
+        let outside = ObjectError::Truncated { what: "the code of a kernel" };
+        let section = sections.get(usize::from(symbol.section)).ok_or(outside.clone())?;
+        let start = symbol.address.checked_sub(section.address).ok_or(outside.clone())? as usize;
+        let end = start.saturating_add(symbol.size as usize);
+        self.body(section)?.get(start..end).ok_or(outside)
     }
 
     fn metadata(&self, sections: &[Section]) -> Result<Value, ObjectError> {
@@ -328,5 +365,48 @@ impl MessagePack<'_> {
             .map(|_| Ok((self.value(depth + 1)?, self.value(depth + 1)?)))
             .collect::<Result<_, _>>()
             .map(Value::Map)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file header of an AMDGPU ELF64 file without sections.
+    fn header() -> Vec<u8> {
+        let mut bytes = vec![0; 64];
+        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        bytes[18..20].copy_from_slice(&224u16.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn what_is_no_code_object_is_refused() {
+        let expected = "a little-endian AMDGPU ELF64 file";
+        for bytes in [&b"<html>"[..], b"\x7fELF\x02\x01", &[]] {
+            let error = parse(bytes).expect_err("refused");
+            assert!(
+                matches!(error, ObjectError::Format { expected: e, .. } if e == expected)
+                    || error == ObjectError::Truncated { what: "a header" },
+                "{error}"
+            );
+        }
+        let error = parse(&header()).expect_err("refused");
+        assert_eq!(error, ObjectError::Missing { key: "note with metadata" });
+        let mut outside = header();
+        outside[40..48].copy_from_slice(&(1u64 << 40).to_le_bytes());
+        (outside[58], outside[60]) = (64, 1);
+        assert_eq!(parse(&outside), Err(ObjectError::Truncated { what: "a header" }));
+    }
+
+    #[test]
+    fn message_pack_is_read_and_bounded() {
+        let read = |bytes: &[u8]| MessagePack { bytes, at: 0 }.value(0);
+        let map = read(b"\x82\xa1a\xcd\x01\x02\xd9\x01b\x92\xc3\xc0").expect("a map");
+        assert_eq!(map.get("a").and_then(Value::number), Some(0x102));
+        assert!(matches!(map.get("b").map(Value::items), Some([Value::Bool(true), Value::Nil])));
+        assert!(matches!(read(b"\xa5ab"), Err(ObjectError::Truncated { .. })));
+        assert!(matches!(read(&[0x91; 40]), Err(ObjectError::Format { .. })));
+        assert!(matches!(read(b"\xcb"), Err(ObjectError::Format { .. })));
     }
 }

@@ -16,6 +16,8 @@ pub struct Built {
     pub arch: &'static str,
     /// The source's name, without `.hip`.
     pub source: &'static str,
+    /// The source itself.
+    pub text: &'static str,
     /// The ELF file, as a module loader takes it.
     pub bytes: &'static [u8],
 }
@@ -27,6 +29,11 @@ mod generated {
 
 /// The compiler that made the code objects, with its version; or, when there are none, what was looked for.
 pub const COMPILER: &str = generated::COMPILER;
+
+/// The compiler's path and flags, without architecture and files; `None` when there was no compiler.
+pub fn compile_command() -> Option<&'static [&'static str]> {
+    (!generated::COMMAND[0].is_empty()).then_some(generated::COMMAND)
+}
 
 /// The code objects of an architecture; none when it was not built. A kernel is in exactly one of them.
 pub fn code_objects(arch: &str) -> impl Iterator<Item = &'static Built> {

@@ -6,8 +6,17 @@ use moss_kernels::{Launch, LaunchError, built_archs, code_objects, why_empty};
 use moss_reference::backend::{Backend, HostData};
 use moss_reference::oracle::{OracleBackend, OracleTensor};
 
-/// One architecture of each generation.
-const ARCHS: [&str; 2] = ["gfx1100", "gfx1200"];
+/// All architectures; one of each generation runs with waves and workgroups in several orders.
+const ARCHS: [(&str, &[Order]); 8] = [
+    ("gfx1100", &[Order::Forward, Order::Reverse, Order::Shuffle(7)]),
+    ("gfx1101", &[Order::Shuffle(1)]),
+    ("gfx1102", &[Order::Shuffle(2)]),
+    ("gfx1103", &[Order::Shuffle(3)]),
+    ("gfx1150", &[Order::Shuffle(4)]),
+    ("gfx1151", &[Order::Shuffle(5)]),
+    ("gfx1200", &[Order::Forward, Order::Reverse, Order::Shuffle(7)]),
+    ("gfx1201", &[Order::Shuffle(6)]),
+];
 
 /// An emulated GPU.
 pub(crate) struct Gpu {
@@ -17,29 +26,36 @@ pub(crate) struct Gpu {
     options: Options,
 }
 
-/// Calls `test` for each architecture, with waves and workgroups in different orders.
+/// Calls `test` for each architecture and order.
 ///
 /// Without code objects in the build there is nothing to test: that is said, and fails when `MOSS_REQUIRE_KERNELS` is set.
 pub(crate) fn each(test: impl Fn(&Gpu)) {
-    let required = std::env::var_os("MOSS_REQUIRE_KERNELS").is_some();
-    for arch in ARCHS {
-        if !built_archs().contains(&arch) {
-            let why = why_empty().unwrap_or("not in MOSS_KERNELS_ARCHS");
-            assert!(!required, "no kernels for {arch}: {why}");
-            eprintln!("skipped on {arch}: {why}");
-            continue;
-        }
-        for order in [Order::Forward, Order::Reverse, Order::Shuffle(7)] {
-            test(&Gpu::new(arch, order));
+    for (arch, orders) in ARCHS {
+        if built(arch) {
+            let objects: Vec<&[u8]> = code_objects(arch).map(|built| built.bytes).collect();
+            for &order in orders {
+                test(&Gpu::new(arch, &objects, order));
+            }
         }
     }
 }
 
+/// Whether there are kernels for `arch`.
+pub(crate) fn built(arch: &str) -> bool {
+    if built_archs().contains(&arch) {
+        return true;
+    }
+    let why = why_empty().unwrap_or("not in MOSS_KERNELS_ARCHS");
+    assert!(std::env::var_os("MOSS_REQUIRE_KERNELS").is_none(), "no kernels for {arch}: {why}");
+    eprintln!("skipped on {arch}: {why}");
+    false
+}
+
 impl Gpu {
-    fn new(arch: &'static str, order: Order) -> Self {
-        let objects = code_objects(arch).map(|built| CodeObject::load(built.bytes).expect("a code object"));
+    pub(crate) fn new(arch: &'static str, objects: &[&[u8]], order: Order) -> Self {
+        let objects = objects.iter().map(|bytes| CodeObject::load(bytes).expect("a code object")).collect();
         let options = Options { order, model: Model::FmaChain, ..Options::default() };
-        Self { arch, objects: objects.collect(), memory: Memory::new(), options }
+        Self { arch, objects, memory: Memory::new(), options }
     }
 
     pub(crate) fn bytes(&self, bytes: &[u8]) -> u64 {
@@ -59,16 +75,28 @@ impl Gpu {
 
     pub(crate) fn run(&self, launches: Result<impl IntoIterator<Item = Launch>, LaunchError>) {
         for launch in launches.unwrap_or_else(|error| panic!("{error}")) {
-            let object = self.objects.iter().find(|object| object.kernel(launch.kernel).is_some());
-            let object = object.unwrap_or_else(|| panic!("{}: no kernel {}", self.arch, launch.kernel));
-            let Launch { kernel, grid, block, lds, args } = launch;
-            moss_emulator::launch(object, kernel, grid, block, lds, &args, &self.memory, &self.options)
-                .unwrap_or_else(|error| panic!("{} {kernel} {:?}: {error}", self.arch, self.options.order));
+            self.launch(&launch).unwrap_or_else(|error| {
+                panic!("{} {} {:?}: {error}", self.arch, launch.kernel, self.options.order)
+            });
         }
+    }
+
+    pub(crate) fn launch(&self, launch: &Launch) -> Result<(), moss_emulator::LaunchError> {
+        let object = self.objects.iter().find(|object| object.kernel(launch.kernel).is_some());
+        let object = object.unwrap_or_else(|| panic!("{}: no kernel {}", self.arch, launch.kernel));
+        let &Launch { kernel, grid, block, lds, ref args } = launch;
+        moss_emulator::launch(object, kernel, grid, block, lds, args, &self.memory, &self.options).map(drop)
     }
 
     /// What the device has at `address` must be, bit for bit, what the oracle returned.
     pub(crate) fn check(&self, case: &str, address: u64, expected: &OracleTensor) {
+        if let Some(differences) = self.differences(address, expected) {
+            panic!("{} {case} {:?}: {differences}", self.arch, self.options.order);
+        }
+    }
+
+    /// Where the device's bits are not the oracle's.
+    pub(crate) fn differences(&self, address: u64, expected: &OracleTensor) -> Option<String> {
         let expected = OracleBackend.download(expected).expect("the oracle");
         let len = expected.len() as u64 * expected.dtype().size() as u64;
         let bytes = self.memory.read(address, len).expect("allocated");
@@ -81,18 +109,15 @@ impl Gpu {
         let same = |a: &f32, b: &f32| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
         let expected = expected.to_f32();
         let wrong: Vec<usize> = (0..actual.len()).filter(|&i| !same(&actual[i], &expected[i])).collect();
-        if let Some(&first) = wrong.first() {
-            panic!(
-                "{} {case} {:?}: {} of {} elements differ, first {first}: {:e}, expected {:e}; {:?}",
-                self.arch,
-                self.options.order,
-                wrong.len(),
-                actual.len(),
-                actual[first],
-                expected[first],
-                &wrong[..wrong.len().min(16)]
-            );
-        }
+        let first = *wrong.first()?;
+        Some(format!(
+            "{} of {} elements differ, first {first}: {:e}, expected {:e}; {:?}",
+            wrong.len(),
+            actual.len(),
+            actual[first],
+            expected[first],
+            &wrong[..wrong.len().min(16)]
+        ))
     }
 }
 
@@ -118,6 +143,20 @@ impl Rng {
 
     pub(crate) fn bf16(&mut self, len: usize, scale: f32) -> HostData {
         HostData::Bf16((0..len).map(|_| bf16::from_f32(self.normal(scale))).collect())
+    }
+
+    /// `x` `[tokens, k]` and `w` `[n, k]` whose first and last products are large and cancel, so that the order in which the
+    /// others are added shows in the upper bits of the sum.
+    pub(crate) fn cancelling(&mut self, tokens: usize, k: usize, n: usize) -> (HostData, HostData) {
+        let (mut x, mut w) = (self.bf16(tokens * k, 1.0), self.bf16(n * k, 0.3));
+        let (HostData::Bf16(xs), HostData::Bf16(ws)) = (&mut x, &mut w) else { unreachable!() };
+        for row in xs.chunks_mut(k) {
+            (row[0], row[k - 1]) = (bf16::from_f32(16384.0), bf16::from_f32(-16384.0));
+        }
+        for row in ws.chunks_mut(k) {
+            (row[0], row[k - 1]) = (bf16::ONE, bf16::ONE);
+        }
+        (x, w)
     }
 
     pub(crate) fn f32(&mut self, len: usize, scale: f32) -> HostData {

@@ -12,7 +12,7 @@ fn linear_equals_the_oracle() {
     each(|gpu| {
         let mut rng = Rng::new(1);
         for (tokens, k, n) in sizes {
-            let (x, w) = (rng.bf16(tokens * k, 1.0), rng.bf16(n * k, 0.3));
+            let (x, w) = rng.cancelling(tokens, k, n);
             let (bias, residual, gate) = (rng.bf16(n, 1.0), rng.bf16(tokens * n, 1.0), rng.bf16(n, 1.0));
             let packed = Panels::matrix(n, k).expect("sizes fit").pack_all(bf16s(&w));
             for (mode, with_bias) in [
@@ -63,7 +63,7 @@ fn linear_glu_equals_the_oracle() {
     each(|gpu| {
         let mut rng = Rng::new(2);
         for (tokens, k, f) in [(1, 16, 16), (65, 48, 48), (63, 64, 80)] {
-            let (x, w, bias) = (rng.bf16(tokens * k, 2.0), rng.bf16(2 * f * k, 0.5), rng.bf16(2 * f, 1.0));
+            let ((x, w), bias) = (rng.cancelling(tokens, k, 2 * f), rng.bf16(2 * f, 1.0));
             let packed = Panels::up_gate(2 * f, k).expect("sizes fit").pack_all(bf16s(&w));
             for (mode, unit, with_bias) in [(glu::SILU, Glu::Silu, false), (glu::SITU, Glu::Situ, true)] {
                 let out = gpu.room(tokens * f * 2);

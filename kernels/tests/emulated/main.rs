@@ -5,5 +5,6 @@ mod attention;
 mod encoder;
 mod gpu;
 mod linear;
+mod mutations;
 mod norm;
 mod vae;
