@@ -71,47 +71,82 @@ impl Part {
         self.shape.iter().product()
     }
 
-    /// The bytes of a run of elements.
-    fn bytes(&self, elements: Range<usize>) -> Result<Vec<u8>, Error> {
+    /// Reads the bytes of a run of elements.
+    fn read(&self, elements: Range<usize>, out: &mut [u8]) -> Result<(), Error> {
         let size = self.dtype.size();
         match &self.source {
-            Bytewise::File { path, file, offset } => {
-                let mut bytes = vec![0u8; elements.len() * size];
-                file.read_exact_at(&mut bytes, offset + (elements.start * size) as u64)
-                    .map_err(|source| Error::Read { path: path.clone(), source })?;
-                Ok(bytes)
+            Bytewise::File { path, file, offset } => file
+                .read_exact_at(out, offset + (elements.start * size) as u64)
+                .map_err(|source| Error::Read { path: path.clone(), source })?,
+            Bytewise::Embedded(all) => {
+                out.copy_from_slice(&all[elements.start * size..elements.end * size]);
             }
-            Bytewise::Embedded(all) => Ok(all[elements.start * size..elements.end * size].to_vec()),
         }
-    }
-
-    /// Elements as bf16: one rounding to nearest even where they are wider.
-    fn bf16(&self, elements: Range<usize>) -> Result<Vec<bf16>, Error> {
-        let bytes = self.bytes(elements)?;
-        Ok(match self.dtype {
-            FileDType::Bf16 => pairs(&bytes).map(bf16::from_le_bytes).collect(),
-            FileDType::F16 => pairs(&bytes).map(|b| bf16::from_f32(f16::from_le_bytes(b).to_f32())).collect(),
-            FileDType::F32 => quads(&bytes).map(|b| bf16::from_f32(f32::from_le_bytes(b))).collect(),
-        })
-    }
-
-    /// Elements as f32, exact.
-    fn f32(&self, elements: Range<usize>) -> Result<Vec<f32>, Error> {
-        let bytes = self.bytes(elements)?;
-        Ok(match self.dtype {
-            FileDType::Bf16 => pairs(&bytes).map(|b| bf16::from_le_bytes(b).to_f32()).collect(),
-            FileDType::F16 => pairs(&bytes).map(|b| f16::from_le_bytes(b).to_f32()).collect(),
-            FileDType::F32 => quads(&bytes).map(f32::from_le_bytes).collect(),
-        })
+        Ok(())
     }
 }
 
-fn pairs(bytes: &[u8]) -> impl Iterator<Item = [u8; 2]> + '_ {
-    bytes.as_chunks::<2>().0.iter().copied()
+/// An element type on the device; files and devices are little-endian, as every host with ROCm is.
+trait Element: bytemuck::Pod {
+    /// The file's type that needs no conversion.
+    const SAME: FileDType;
+
+    fn of_bf16(x: bf16) -> Self;
+    /// One rounding to nearest even where the type is narrower.
+    fn of_f32(x: f32) -> Self;
+
+    /// Reads a run of elements of a tensor; `raw` is scratch memory.
+    fn read(part: &Part, elements: Range<usize>, out: &mut [Self], raw: &mut Vec<u8>) -> Result<(), Error> {
+        if part.dtype == Self::SAME {
+            return part.read(elements, bytemuck::cast_slice_mut(out));
+        }
+        raw.resize(elements.len() * part.dtype.size(), 0);
+        part.read(elements, raw)?;
+        match part.dtype {
+            FileDType::Bf16 => convert(raw, out, |b| Self::of_bf16(bf16::from_le_bytes(b))),
+            FileDType::F16 => convert(raw, out, |b| Self::of_f32(f16::from_le_bytes(b).to_f32())),
+            FileDType::F32 => convert(raw, out, |b| Self::of_f32(f32::from_le_bytes(b))),
+        }
+        Ok(())
+    }
 }
 
-fn quads(bytes: &[u8]) -> impl Iterator<Item = [u8; 4]> + '_ {
-    bytes.as_chunks::<4>().0.iter().copied()
+impl Element for bf16 {
+    const SAME: FileDType = FileDType::Bf16;
+
+    fn of_bf16(x: bf16) -> Self {
+        x
+    }
+
+    fn of_f32(x: f32) -> Self {
+        bf16::from_f32(x)
+    }
+}
+
+impl Element for f32 {
+    const SAME: FileDType = FileDType::F32;
+
+    fn of_bf16(x: bf16) -> Self {
+        x.to_f32()
+    }
+
+    fn of_f32(x: f32) -> Self {
+        x
+    }
+}
+
+fn convert<E, const N: usize>(raw: &[u8], out: &mut [E], element: impl Fn([u8; N]) -> E) {
+    for (to, from) in out.iter_mut().zip(raw.as_chunks::<N>().0) {
+        *to = element(*from);
+    }
+}
+
+/// Memory that is used again from unit to unit.
+#[derive(Default)]
+struct Scratch {
+    raw: Vec<u8>,
+    bf16: Vec<bf16>,
+    f32: Vec<f32>,
 }
 
 /// How a weight's bytes are made from its parts.
@@ -227,12 +262,12 @@ impl Image {
             work.push((unit, own));
             rest = after;
         }
-        work.into_par_iter().try_for_each(|(unit, out)| {
+        work.into_par_iter().try_for_each_init(Scratch::default, |scratch, (unit, out)| {
             let Unit { weight, index, .. } = self.units[unit];
             let weight = &self.weights[weight];
             let (own, padding) = out.split_at_mut(weight.unit_bytes(index) as usize);
             padding.fill(0);
-            weight.make(index, own)
+            weight.make(index, own, scratch)
         })
     }
 
@@ -298,49 +333,58 @@ impl Weight {
         }
     }
 
-    fn make(&self, index: usize, out: &mut [u8]) -> Result<(), Error> {
+    fn make(&self, index: usize, out: &mut [u8], scratch: &mut Scratch) -> Result<(), Error> {
+        let Scratch { raw, bf16, f32 } = scratch;
         match &self.form {
             Form::Vector(dtype) => {
                 let start = index * PIECE;
-                let range = start..self.elements().min(start + PIECE);
+                let elements = start..self.elements().min(start + PIECE);
                 match dtype {
-                    DType::Bf16 => put(out, self.gather(range, Part::bf16)?, bf16::to_le_bytes),
-                    DType::F32 => put(out, self.gather(range, Part::f32)?, f32::to_le_bytes),
+                    DType::Bf16 => {
+                        bf16.resize(elements.len(), bf16::ZERO);
+                        self.gather(elements, bf16, raw)?;
+                        out.copy_from_slice(bytemuck::cast_slice(bf16));
+                    }
+                    DType::F32 => {
+                        f32.resize(elements.len(), 0.0);
+                        self.gather(elements, f32, raw)?;
+                        out.copy_from_slice(bytemuck::cast_slice(f32));
+                    }
                 }
             }
             Form::Panels(panels) => {
                 let (rows, k) = (panels.rows(index), panels.columns());
-                panels.pack(&self.gather(rows.start * k..rows.end * k, Part::bf16)?, out);
+                bf16.resize(rows.len() * k, bf16::ZERO);
+                self.gather(rows.start * k..rows.end * k, bf16, raw)?;
+                panels.pack(bf16, out);
             }
-            Form::Conv(conv) => conv.pack(&self.gather(0..self.elements(), Part::f32)?, out),
+            Form::Conv(conv) => {
+                f32.resize(self.elements(), 0.0);
+                self.gather(0..self.elements(), f32, raw)?;
+                conv.pack(f32, out);
+            }
         }
         Ok(())
     }
 
-    /// A run of elements of the parts laid end to end.
-    fn gather<E>(
+    /// Reads a run of elements of the parts laid end to end.
+    fn gather<E: Element>(
         &self,
         elements: Range<usize>,
-        read: impl Fn(&Part, Range<usize>) -> Result<Vec<E>, Error>,
-    ) -> Result<Vec<E>, Error> {
-        let mut out = Vec::with_capacity(elements.len());
+        out: &mut [E],
+        raw: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         let mut start = 0;
         for part in &self.parts {
             let end = start + part.elements();
-            let from = elements.start.max(start);
-            let to = elements.end.min(end);
+            let (from, to) = (elements.start.max(start), elements.end.min(end));
             if from < to {
-                out.extend(read(part, from - start..to - start)?);
+                let out = &mut out[from - elements.start..to - elements.start];
+                E::read(part, from - start..to - start, out, raw)?;
             }
             start = end;
         }
-        Ok(out)
-    }
-}
-
-fn put<E, const N: usize>(out: &mut [u8], elements: Vec<E>, bytes: impl Fn(E) -> [u8; N]) {
-    for (to, element) in out.chunks_exact_mut(N).zip(elements) {
-        to.copy_from_slice(&bytes(element));
+        Ok(())
     }
 }
 
