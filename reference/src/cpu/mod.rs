@@ -12,6 +12,7 @@ pub mod group_norm;
 mod lanes;
 mod micro;
 pub mod norm;
+pub mod peak;
 pub mod simd;
 mod tensor;
 

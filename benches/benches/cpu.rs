@@ -1,0 +1,303 @@
+//! The CPU backend on blocks of the official sizes, through the model's own code, against the rate of fused
+//! multiply-adds measured in the same run.
+//!
+//! The weights are synthetic (`moss-golden`'s `block`, 2 GB, written once to the target folder). After Criterion's own
+//! report each bench prints a line: best time, GFLOP/s, and the share of the peak, by wall clock and by CPU time. The two
+//! differ when something else runs on the machine; then only the second says how good the code is.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::cell::RefCell;
+use std::error::Error;
+use std::fs;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use criterion::Criterion;
+use half::bf16;
+use moss_golden::synth::{self, Preset};
+use moss_reference::backend::{Backend, BackendError, Heads, HostData};
+use moss_reference::config::{LayerType, ModelConfig, VaeConfig};
+use moss_reference::cpu::{CpuBackend, CpuTensor, peak};
+use moss_reference::dit::{self, Dit};
+use moss_reference::model::{Event, Observer, Silent};
+use moss_reference::text_encoder::{self, TextEncoder};
+use moss_reference::vae::{self, Vae};
+use moss_reference::weights::{
+    Checkpoint, ModelSource, Part, TensorSpec, dit_tensors, text_encoder_tensors, vae_tensors,
+};
+
+/// Image and text tokens of the DiT block.
+const IMAGE: (usize, usize) = (16, 16);
+const TEXT: usize = 64;
+/// Tokens of the text layers.
+const PROMPT: usize = 320;
+/// Latent tokens a side of the VAE decode, 16 pixels each.
+const LATENT: usize = 32;
+
+/// Wall clock and CPU time of one run, in seconds.
+#[derive(Clone, Copy)]
+struct Spent {
+    wall: f64,
+    cpu: f64,
+}
+
+/// A moment on both clocks.
+struct Clock {
+    wall: Instant,
+    cpu: f64,
+}
+
+impl Clock {
+    fn start() -> Self {
+        Self { cpu: cpu_seconds(), wall: Instant::now() }
+    }
+
+    fn spent(&self) -> Spent {
+        Spent { wall: self.wall.elapsed().as_secs_f64(), cpu: cpu_seconds() - self.cpu }
+    }
+}
+
+/// CPU time of all threads of this process, where the system tells it; else NaN.
+fn cpu_seconds() -> f64 {
+    let Ok(tasks) = fs::read_dir("/proc/self/task") else { return f64::NAN };
+    let nanoseconds = tasks.filter_map(|task| {
+        let text = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<f64>().ok()
+    });
+    nanoseconds.sum::<f64>() * 1e-9
+}
+
+/// The best of several runs on either clock.
+struct Best(RefCell<Spent>);
+
+impl Best {
+    fn new() -> Self {
+        Self(RefCell::new(Spent { wall: f64::INFINITY, cpu: f64::INFINITY }))
+    }
+
+    fn add(&self, spent: Spent) -> Duration {
+        let mut best = self.0.borrow_mut();
+        best.wall = best.wall.min(spent.wall);
+        best.cpu = best.cpu.min(spent.cpu);
+        Duration::from_secs_f64(spent.wall)
+    }
+}
+
+/// FLOP/s of fused multiply-adds in registers on all threads: by wall clock, and per second of CPU time and thread.
+fn measure_peak(backend: &CpuBackend) -> Spent {
+    let steps = 4_000_000;
+    let threads = backend.threads();
+    let flops = (steps * threads * peak::flops_per_step(backend.path().lanes())) as f64;
+    let best = Best::new();
+    for _ in 0..10 {
+        let clock = Clock::start();
+        let factors = black_box([0.999, 0.001]);
+        backend.run(|| rayon::broadcast(|_| black_box(peak::run(backend.path(), steps, factors))));
+        best.add(clock.spent());
+    }
+    let best = best.0.into_inner();
+    Spent { wall: flops / best.wall, cpu: flops / best.cpu * threads as f64 }
+}
+
+/// Runs `once` under Criterion, then prints the best run against a peak measured right after it.
+fn report(c: &mut Criterion, name: &str, backend: &CpuBackend, flops: f64, mut once: impl FnMut() -> Spent) {
+    let best = Best::new();
+    c.bench_function(name, |bench| {
+        bench.iter_custom(|runs| (0..runs).map(|_| best.add(once())).sum());
+    });
+    let (best, peak) = (best.0.into_inner(), measure_peak(backend));
+    let per_cpu = flops / best.cpu * backend.threads() as f64;
+    println!(
+        "moss | {name} | {:.2} ms | {:.1} GFLOP/s | {:.1} % of {:.1} | by CPU time {:.1} GFLOP/s | {:.1} % of {:.1}",
+        best.wall * 1e3,
+        flops / best.wall * 1e-9,
+        100.0 * flops / best.wall / peak.wall,
+        peak.wall * 1e-9,
+        per_cpu * 1e-9,
+        100.0 * per_cpu / peak.cpu,
+        peak.cpu * 1e-9,
+    );
+}
+
+/// Times what lies between the event that announces a block or layer and its tap.
+struct BlockTimer {
+    name: &'static str,
+    clock: Clock,
+    spent: Option<Spent>,
+}
+
+impl BlockTimer {
+    fn new(name: &'static str) -> Self {
+        Self { name, clock: Clock::start(), spent: None }
+    }
+}
+
+impl<B: Backend> Observer<B> for BlockTimer {
+    fn event(&mut self, _: Event) -> std::ops::ControlFlow<()> {
+        self.clock = Clock::start();
+        std::ops::ControlFlow::Continue(())
+    }
+
+    fn tap(&mut self, name: &str, _: &B, _: &B::Tensor) -> Result<(), BackendError> {
+        if name == self.name {
+            self.spent = Some(self.clock.spent());
+        }
+        Ok(())
+    }
+}
+
+/// The folder of the synthetic model, written when it is not there.
+fn model() -> Result<PathBuf, Box<dyn Error>> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("block");
+    if !folder.exists() {
+        eprintln!("writing {}", folder.display());
+        synth::write(&Preset::Block.sizes(), 1, &folder)?;
+    }
+    Ok(folder)
+}
+
+fn open(part: Part, tensors: &[TensorSpec]) -> Result<Arc<Checkpoint>, Box<dyn Error>> {
+    Ok(Arc::new(Checkpoint::open(&ModelSource::Folder(model()?), part, tensors)?))
+}
+
+/// Numbers from -1 to 1.
+fn numbers(count: usize) -> Vec<f32> {
+    let mut state = 1u32;
+    let next = |_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / 8_388_608.0 - 1.0
+    };
+    (0..count).map(next).collect()
+}
+
+fn upload_bf16(b: &CpuBackend, shape: &[usize]) -> Result<CpuTensor, BackendError> {
+    let numbers = numbers(shape.iter().product()).into_iter().map(bf16::from_f32);
+    b.upload(HostData::Bf16(numbers.collect()), shape)
+}
+
+fn dit_block(c: &mut Criterion, b: &CpuBackend, config: &ModelConfig) -> Result<(), Box<dyn Error>> {
+    let config = &config.dit;
+    let (h, w) = IMAGE;
+    let tokens = h * w + TEXT;
+    let checkpoint = open(Part::Transformer, &dit_tensors(config))?;
+    let dit = Dit::load(b, config, dit::stage_spec(config, checkpoint, tokens, usize::MAX))?;
+    let context = dit.context(b, &upload_bf16(b, &[TEXT, config.text_dim])?, h, w)?;
+    let latents = b.upload(HostData::F32(numbers(h * w * 128)), &[h * w, 128])?;
+    let (t, d, f) = (tokens as f64, config.dim as f64, config.ffn_dim as f64);
+    let flops = 2.0 * t * (4.0 * d * d + 3.0 * d * f) + 4.0 * t * t * d;
+    report(c, &format!("DiT block, {tokens} tokens"), b, flops, || {
+        let mut timer = BlockTimer::new("block_00");
+        dit.velocity(b, &latents, 0.5, &[(&context, &[])], &mut timer).expect("the block runs");
+        timer.spent.expect("there is one block")
+    });
+    Ok(())
+}
+
+fn text_layers(c: &mut Criterion, b: &CpuBackend, config: &ModelConfig) -> Result<(), Box<dyn Error>> {
+    let config = &config.text;
+    let checkpoint = open(Part::TextEncoder, &text_encoder_tensors(config))?;
+    let encoder = TextEncoder::load(b, config, text_encoder::stage_spec(config, checkpoint, PROMPT))?;
+    let ids: Vec<u32> = (0..PROMPT as u32).map(|i| i * 7 % 1000).collect();
+    let (t, hidden) = (PROMPT as f64, config.hidden_size as f64);
+    for (layer, kind) in config.layer_types.iter().enumerate() {
+        let (name, mixer) = match kind {
+            LayerType::FullAttention => {
+                let q = (config.num_attention_heads * config.head_dim) as f64;
+                let kv = (config.num_key_value_heads * config.head_dim) as f64;
+                // Of the scores and weighted values the causal half is needed.
+                ("full attention", 2.0 * t * hidden * (3.0 * q + 2.0 * kv) + 2.0 * t * t * q)
+            }
+            LayerType::LinearAttention => {
+                let (heads, keys) = (config.linear_num_value_heads, config.linear_num_key_heads);
+                let (k, v) = (config.linear_key_head_dim, config.linear_value_head_dim);
+                let values = (heads * v) as f64;
+                let projections = 3.0 * values + (2 * keys * k) as f64 + (2 * heads) as f64;
+                // Per token and state element: the decay, two products of the state and its update.
+                ("delta rule", 2.0 * t * hidden * projections + 7.0 * t * values * k as f64)
+            }
+        };
+        let flops = mixer + 2.0 * t * 3.0 * hidden * config.intermediate_size as f64;
+        let tap: &'static str = if layer == 0 { "layer_00" } else { "layer_01" };
+        report(c, &format!("text layer, {name}, {PROMPT} tokens"), b, flops, || {
+            let mut timer = BlockTimer::new(tap);
+            encoder.encode(b, &[&ids], &mut timer).expect("the layers run");
+            timer.spent.expect("there are two layers")
+        });
+    }
+    Ok(())
+}
+
+fn attention(c: &mut Criterion, b: &CpuBackend, config: &ModelConfig) -> Result<(), Box<dyn Error>> {
+    let (heads, dim) = (config.dit.num_heads, config.dit.dim / config.dit.num_heads);
+    let tokens = 1024 + TEXT;
+    let width = heads * dim;
+    let [q, k, v] = [0; 3].map(|_| upload_bf16(b, &[tokens, width]));
+    let (q, k, v) = (q?, k?, v?);
+    let scale = 1.0 / (dim as f64).sqrt();
+    let flops = 4.0 * (tokens * tokens * width) as f64;
+    report(c, &format!("attention, {tokens} tokens"), b, flops, || {
+        let clock = Clock::start();
+        b.attention(&q, &k, &v, Heads::packed(0, heads, dim), scale, false, &[tokens]).expect("it runs");
+        clock.spent()
+    });
+    Ok(())
+}
+
+/// FLOP of all convolutions and of the middle attention for `h * w` latent tokens.
+fn vae_flops(config: &VaeConfig, h: usize, w: usize) -> f64 {
+    let widths = config.decoder_widths();
+    let conv = |pixels: usize, ci: usize, co: usize, k: usize| 2.0 * (pixels * ci * co * k * k) as f64;
+    let mut pixels = 4 * h * w;
+    let mut width_in = widths[widths.len() - 1];
+    let latent = config.latent_channels;
+    let mut flops = conv(pixels, latent, latent, 1) + conv(pixels, latent, width_in, 3);
+    flops += 4.0 * conv(pixels, width_in, width_in, 3) + 4.0 * conv(pixels, width_in, width_in, 1);
+    flops += 4.0 * (pixels * pixels * width_in) as f64;
+    for (i, &width) in widths.iter().rev().enumerate() {
+        let resnets = config.layers_per_block + 1;
+        flops += conv(pixels, width_in, width, 3) + (2 * resnets - 1) as f64 * conv(pixels, width, width, 3);
+        if width_in != width {
+            flops += conv(pixels, width_in, width, 1);
+        }
+        if i + 1 < widths.len() {
+            pixels *= 4;
+            flops += conv(pixels, width, width, 3);
+        }
+        width_in = width;
+    }
+    flops + conv(pixels, width_in, 3, 3)
+}
+
+fn vae_decode(c: &mut Criterion, b: &CpuBackend, config: &ModelConfig) -> Result<(), Box<dyn Error>> {
+    let config = &config.vae;
+    let checkpoint = open(Part::Vae, &vae_tensors(config))?;
+    let vae = Vae::load(b, config, vae::stage_spec(config, checkpoint, LATENT, LATENT))?;
+    let latents = b.upload(HostData::F32(numbers(LATENT * LATENT * 128)), &[LATENT * LATENT, 128])?;
+    let name = format!("VAE decode, {0}x{0}", 16 * LATENT);
+    report(c, &name, b, vae_flops(config, LATENT, LATENT), || {
+        let clock = Clock::start();
+        vae.decode(b, &latents, LATENT, &mut Silent).expect("it decodes");
+        clock.spent()
+    });
+    Ok(())
+}
+
+fn run(c: &mut Criterion) -> Result<(), Box<dyn Error>> {
+    let backend = CpuBackend::new()?;
+    println!("moss | {}", backend.describe());
+    let config = ModelConfig::open(&ModelSource::Folder(model()?))?;
+    dit_block(c, &backend, &config)?;
+    text_layers(c, &backend, &config)?;
+    attention(c, &backend, &config)?;
+    vae_decode(c, &backend, &config)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let criterion = Criterion::default().sample_size(10).warm_up_time(Duration::from_secs(1)).without_plots();
+    let mut criterion = criterion.configure_from_args();
+    run(&mut criterion)?;
+    criterion.final_summary();
+    Ok(())
+}
