@@ -6,6 +6,8 @@
 //! A task is a group of tiles that share each block of keys and values once it is widened to f32.
 
 use std::array::from_fn;
+use std::hint::black_box;
+use std::ops::Range;
 
 use half::bf16;
 use rayon::prelude::*;
@@ -23,8 +25,12 @@ const PAD: usize = 8;
 /// Vectors of queries in a full tile.
 const VECTORS: usize = 3;
 
-/// Tiles of a task.
-const TILES: usize = 4;
+/// Most tiles of a task: they share the widening of keys and values, and stay in the second cache (50 KB each for
+/// heads of 128).
+const TILES: usize = 12;
+
+/// Tasks for each thread that are wanted before tasks grow.
+const TASKS_PER_THREAD: usize = 8;
 
 /// Most queries of a tile.
 const MAX_TILE: usize = VECTORS * MAX_LANES;
@@ -76,6 +82,30 @@ impl<'a> View<'a> {
             Elements::Bf16(x) => widen(s, &x[first..first + to.len()], to),
             Elements::F32(x) => to.copy_from_slice(&x[first..first + to.len()]),
         }
+    }
+
+    /// Reads one element of each cache line of a head in rows `rows`. Rows lie pages apart, so that the plain loop over
+    /// them waits for memory row by row; these short reads all wait at the same time.
+    #[inline(always)]
+    fn touch(&self, rows: Range<usize>, head: usize) {
+        let first = self.heads.first + head * self.heads.step;
+        let mut sum = 0u32;
+        for t in rows {
+            let at = t * self.width + first;
+            match self.data {
+                Elements::Bf16(x) => {
+                    for x in x[at..at + self.heads.dim].iter().step_by(32) {
+                        sum = sum.wrapping_add(u32::from(x.to_bits()));
+                    }
+                }
+                Elements::F32(x) => {
+                    for x in x[at..at + self.heads.dim].iter().step_by(16) {
+                        sum = sum.wrapping_add(x.to_bits());
+                    }
+                }
+            }
+        }
+        black_box(sum);
     }
 
     fn is_bf16(&self) -> bool {
@@ -130,7 +160,10 @@ pub fn attention(
     };
     // [head][T][h], each task's part in one piece.
     let mut by_head = vec![0f32; q_heads * tokens * dim];
-    let most = TILES * VECTORS * lanes(backend.path());
+    let lanes = lanes(backend.path());
+    let vectors = q_heads * tokens.div_ceil(lanes);
+    let tiles = vectors.div_ceil(TASKS_PER_THREAD * backend.threads() * VECTORS).clamp(1, TILES);
+    let most = tiles * VECTORS * lanes;
     let mut tasks = Vec::new();
     let mut rest = &mut by_head[..];
     for head in 0..q_heads {
@@ -175,8 +208,10 @@ struct Tile {
 struct Scratch {
     /// Keys of a block, `[64][hp]`; absent rows and columns are zero or stale, and finite.
     k: Vec<f32>,
-    /// Values of a block, `[64][hp]`.
+    /// Values of a block, `[hp / 8][64][8]`: each register tile of outputs reads one run of memory.
     v: Vec<f32>,
+    /// A row of values, `[hp]`.
+    row: Vec<f32>,
     /// Scores, then weights `p'`, `[64][W]`.
     s: Vec<f32>,
 }
@@ -196,6 +231,7 @@ fn tiles<S: Simd>(s: S, call: &Call<'_>, task: &Task<'_>) -> Vec<Tile> {
         let vectors = if left == VECTORS + 1 { 2 } else { left.min(VECTORS) };
         let w = vectors * lanes;
         let mut q = vec![0f32; dim * w];
+        call.q.touch(task.start + first..task.start + end.min(first + w), task.head);
         for lane in 0..w.min(end - first) {
             call.q.widen(s, task.start + first + lane, task.head, &mut row);
             for (d, &x) in row.iter().enumerate() {
@@ -218,15 +254,25 @@ simd_kernel! {
         let queries = task.out.len() / dim;
         let mut tiles = tiles(s, call, &task);
         let block = || vec![0f32; ATTENTION_BLOCK * padded];
-        let mut scratch =
-            Scratch { k: block(), v: block(), s: vec![0f32; ATTENTION_BLOCK * VECTORS * S::LANES] };
+        let mut scratch = Scratch {
+            k: block(),
+            v: block(),
+            row: vec![0f32; padded],
+            s: vec![0f32; ATTENTION_BLOCK * VECTORS * S::LANES],
+        };
         let seen = if call.causal { task.first + queries } else { task.len };
         for first_key in (0..seen).step_by(ATTENTION_BLOCK) {
             let keys = ATTENTION_BLOCK.min(seen - first_key);
+            let rows = task.start + first_key..task.start + first_key + keys;
+            call.k.touch(rows.clone(), kv_head);
+            call.v.touch(rows, kv_head);
             for j in 0..keys {
                 let token = task.start + first_key + j;
                 call.k.widen(s, token, kv_head, &mut scratch.k[j * padded..][..dim]);
-                call.v.widen(s, token, kv_head, &mut scratch.v[j * padded..][..dim]);
+                call.v.widen(s, token, kv_head, &mut scratch.row[..dim]);
+                for (group, x) in scratch.row.chunks_exact(PAD).enumerate() {
+                    scratch.v[(group * ATTENTION_BLOCK + j) * PAD..][..PAD].copy_from_slice(x);
+                }
             }
             for tile in &mut tiles {
                 // Sums must stay in registers: 24 of AVX-512's 32, 12 of AVX2's 16.
@@ -338,13 +384,19 @@ fn soften<S: Simd, const V: usize>(
             m = s.max(m, x);
         }
         let c = exp2(s, s.sub(old, m));
-        let mut l = [s.mul(s.load(&state[w + at..]), c), s.mul(s.load(&state[2 * w + at..]), c)];
-        for (j, scores) in scores.chunks_exact_mut(w).take(keys).enumerate() {
-            let p = exp2(s, s.sub(s.load(&scores[at..]), m));
-            l[(j / 8) % 2] = s.add(l[(j / 8) % 2], p);
-            s.store(if rounded { s.round_bf16(p) } else { p }, &mut scores[at..]);
+        let (mut l0, mut l1) = (s.mul(s.load(&state[w + at..]), c), s.mul(s.load(&state[2 * w + at..]), c));
+        for scores in scores[..keys * w].chunks_mut(16 * w) {
+            for (j, scores) in scores.chunks_exact_mut(w).enumerate() {
+                let p = exp2(s, s.sub(s.load(&scores[at..]), m));
+                if j < 8 {
+                    l0 = s.add(l0, p);
+                } else {
+                    l1 = s.add(l1, p);
+                }
+                s.store(if rounded { s.round_bf16(p) } else { p }, &mut scores[at..]);
+            }
         }
-        for (row, value) in [m, l[0], l[1], c].into_iter().enumerate() {
+        for (row, value) in [m, l0, l1, c].into_iter().enumerate() {
             s.store(value, &mut state[row * w + at..]);
         }
     }
@@ -361,20 +413,20 @@ fn weigh<S: Simd, const V: usize, const R: usize>(
     keys: usize,
 ) {
     let w = V * S::LANES;
-    let padded = o.len() / w;
-    for (first, o) in (0..padded).step_by(R).zip(o.chunks_exact_mut(R * w)) {
+    for (first, o) in (0..).step_by(R).zip(o.chunks_exact_mut(R * w)) {
+        let v = &v[first / PAD * ATTENTION_BLOCK * PAD..][..ATTENTION_BLOCK * PAD];
         let mut acc = [[s.splat(0.0); V]; R];
         for r in 0..R {
             for i in 0..V {
                 acc[r][i] = s.mul(s.load(&o[r * w + i * S::LANES..]), s.load(&c[i * S::LANES..]));
             }
         }
-        for (p, v) in p.chunks_exact(w).zip(v.chunks_exact(padded)).take(keys) {
+        for (p, v) in p.chunks_exact(w).zip(v.chunks_exact(PAD)).take(keys) {
             let mut lanes = [s.splat(0.0); V];
             for i in 0..V {
                 lanes[i] = s.load(&p[i * S::LANES..]);
             }
-            let v = &v[first..first + R];
+            let v = &v[first % PAD..][..R];
             for r in 0..R {
                 let v = s.splat(v[r]);
                 for i in 0..V {
