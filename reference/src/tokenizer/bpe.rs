@@ -6,26 +6,33 @@ use std::{
     hash::{BuildHasherDefault, Hasher},
 };
 
-/// Hashes the one `u64` of a pair key by a multiplication, folded so that low bits depend on all bits: the
-/// table is read about twice a byte of text, and its keys come from the model file, not from the prompt.
+/// Hashes eight bytes a step by a multiplication, folded so that low bits depend on all bits. Tables are read
+/// three times a merge while loading and about twice a byte of text; their keys come from the model's file.
 #[derive(Default)]
-pub(super) struct PairHasher(u64);
+pub(super) struct FoldHasher(u64);
 
-impl Hasher for PairHasher {
+impl Hasher for FoldHasher {
     fn finish(&self) -> u64 {
         self.0
     }
 
     fn write_u64(&mut self, key: u64) {
         // 2^64 divided by the golden ratio.
-        let product = u128::from(key) * 0x9e37_79b9_7f4a_7c15;
+        let product = u128::from(self.0.rotate_left(32) ^ key) * 0x9e37_79b9_7f4a_7c15;
         self.0 = (product >> 64) as u64 ^ product as u64;
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(self.0 ^ u64::from(byte)));
+        let (chunks, rest) = bytes.as_chunks::<8>();
+        chunks.iter().for_each(|chunk| self.write_u64(u64::from_le_bytes(*chunk)));
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        self.write_u64(u64::from_le_bytes(last));
     }
 }
+
+/// A hash table for keys of the model's file.
+pub(super) type Table<K, V> = HashMap<K, V, BuildHasherDefault<FoldHasher>>;
 
 /// What a pair of neighbouring tokens becomes.
 #[derive(Clone, Copy)]
@@ -37,7 +44,7 @@ pub(super) struct Merge {
 }
 
 /// The merges by pair; see [`pair`].
-pub(super) type Merges = HashMap<u64, Merge, BuildHasherDefault<PairHasher>>;
+pub(super) type Merges = Table<u64, Merge>;
 
 /// The key of the pair `left`, `right` in [`Merges`].
 pub(super) fn pair(left: u32, right: u32) -> u64 {
@@ -50,7 +57,7 @@ pub(super) struct Bpe {
     pub(super) byte_ids: [u32; 256],
     pub(super) merges: Merges,
     /// With `ignore_merges`: a piece that is itself a token becomes it without any merging.
-    pub(super) whole_pieces: Option<HashMap<Vec<u8>, u32>>,
+    pub(super) whole_pieces: Option<Table<Vec<u8>, u32>>,
 }
 
 /// A token of the piece being merged, linked to its neighbours.

@@ -53,6 +53,14 @@ pub enum Error {
         /// The lowest id that no token has.
         id: usize,
     },
+    /// A token that the vocabulary lists with two ids.
+    #[error("{file}: the vocabulary lists the token {token:?} twice")]
+    TokenTwice {
+        /// The file.
+        file: String,
+        /// The token as the file spells it.
+        token: String,
+    },
     /// A byte that the vocabulary has no token for, so that some texts could not be encoded.
     #[error("{file}: the vocabulary has no token for byte 0x{byte:02x} ({character:?})")]
     MissingByte {

@@ -1,7 +1,7 @@
 //! `tokenizer.json` and `tokenizer_config.json`: their layout, and the checks that nothing in them is ignored
 //! that would change the tokens.
 
-use std::{collections::HashMap, fmt};
+use std::{borrow::Cow, fmt};
 
 use serde::{
     Deserialize, Deserializer,
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::{
     Error,
     added::AddedTokens,
-    bpe::{Bpe, Merge, Merges, pair},
+    bpe::{Bpe, Merge, Merges, Table, pair},
     bytes::Alphabet,
     split::{GPT2_PATTERN, PreTokenizer, Splitter},
 };
@@ -20,7 +20,7 @@ use super::{
 /// `tokenizer.json`. An unknown key is refused: it might change the tokens.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TokenizerJson {
+struct TokenizerJson<'a> {
     version: String,
     /// Replaced by the caller's own truncation, as `padding` is.
     #[serde(rename = "truncation")]
@@ -32,7 +32,8 @@ struct TokenizerJson {
     pre_tokenizer: Option<Value>,
     post_processor: Option<Value>,
     decoder: Option<Value>,
-    model: Model,
+    #[serde(borrow)]
+    model: Model<'a>,
 }
 
 /// An entry of `added_tokens`.
@@ -53,7 +54,7 @@ struct AddedToken {
 /// The `model` of `tokenizer.json`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Model {
+struct Model<'a> {
     r#type: String,
     dropout: Option<f64>,
     /// Never used, as are `fuse_unk` and `byte_fallback`: every byte has a token, so no text is unknown.
@@ -67,24 +68,30 @@ struct Model {
     end_of_word_suffix: Option<String>,
     #[serde(default)]
     ignore_merges: bool,
-    vocab: Vocabulary,
-    merges: Vec<MergePair>,
+    #[serde(borrow)]
+    vocab: Vocabulary<'a>,
+    #[serde(borrow)]
+    merges: Vec<MergePair<'a>>,
 }
 
-/// The `vocab` of the model, in file order.
-struct Vocabulary(Vec<(String, u32)>);
+/// A token as the file spells it; borrowed from the file unless it has escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Vocabulary {
+/// The `vocab` of the model, in file order.
+struct Vocabulary<'a>(Vec<(Text<'a>, u32)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Vocabulary<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Entries;
         impl<'de> Visitor<'de> for Entries {
-            type Value = Vocabulary;
+            type Value = Vocabulary<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
                 f.write_str("an object from token to id")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vocabulary, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vocabulary<'de>, A::Error> {
                 let mut entries = Vec::new();
                 while let Some(entry) = map.next_entry()? {
                     entries.push(entry);
@@ -97,27 +104,39 @@ impl<'de> Deserialize<'de> for Vocabulary {
 }
 
 /// An entry of `merges`: `"left right"`, or in newer files `["left", "right"]`.
-struct MergePair(String, String);
+struct MergePair<'a>(Cow<'a, str>, Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for MergePair {
+impl<'de: 'a, 'a> Deserialize<'de> for MergePair<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Pair;
         impl<'de> Visitor<'de> for Pair {
-            type Value = MergePair;
+            type Value = MergePair<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
                 f.write_str("a merge, \"left right\" or [\"left\", \"right\"]")
             }
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<MergePair, E> {
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<MergePair<'de>, E> {
                 match text.split_once(' ') {
                     Some((left, right)) if !right.contains(' ') => Ok(MergePair(left.into(), right.into())),
                     _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
                 }
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<MergePair, A::Error> {
-                let mut part = |i| seq.next_element()?.ok_or_else(|| de::Error::invalid_length(i, &self));
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<MergePair<'de>, E> {
+                // A text with escapes cannot be borrowed from the file; a token of such a merge is a copy.
+                let mut parts = text.split(' ').map(|part| Cow::Owned(part.to_owned()));
+                match (parts.next(), parts.next(), parts.next()) {
+                    (Some(left), Some(right), None) => Ok(MergePair(left, right)),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<MergePair<'de>, A::Error> {
+                let mut part = |i| match seq.next_element()? {
+                    Some(Text(part)) => Ok(part),
+                    None => Err(de::Error::invalid_length(i, &self)),
+                };
                 let pair = MergePair(part(0)?, part(1)?);
                 match seq.next_element::<de::IgnoredAny>()? {
                     Some(_) => Err(de::Error::invalid_length(3, &self)),
@@ -161,12 +180,12 @@ pub(super) fn parse(json: &[u8], file: &str) -> Result<Parts, Error> {
         check.that(affix.as_deref().unwrap_or("").is_empty(), key, affix, "null or empty")?;
     }
 
-    let ids: HashMap<&str, u32> = model.vocab.0.iter().map(|(token, id)| (token.as_str(), *id)).collect();
+    let ids: Table<&str, u32> = model.vocab.0.iter().map(|(Text(token), id)| (&**token, *id)).collect();
     let alphabet = Alphabet::new();
-    let mut tokens = check.tokens(&model.vocab.0, &alphabet)?;
+    let mut tokens = check.tokens(&model.vocab.0, &ids, &alphabet)?;
     let bpe = Bpe {
         byte_ids: check.byte_ids(&ids, &alphabet)?,
-        merges: check.merges(&model.merges, &ids)?,
+        merges: check.merges(&model.merges, &model.vocab.0, &ids)?,
         whole_pieces: model
             .ignore_merges
             .then(|| ids.iter().filter_map(|(t, &id)| Some((alphabet.bytes_of(t)?, id))).collect()),
@@ -260,10 +279,19 @@ impl Check<'_> {
     }
 
     /// The bytes of each token by id. Tokens outside the alphabet (added ones) stand for their own text.
-    fn tokens(&self, vocabulary: &[(String, u32)], alphabet: &Alphabet) -> Result<Vec<Vec<u8>>, Error> {
+    fn tokens(
+        &self,
+        vocabulary: &[(Text, u32)],
+        ids: &Table<&str, u32>,
+        alphabet: &Alphabet,
+    ) -> Result<Vec<Vec<u8>>, Error> {
         let size = vocabulary.len();
+        let mut twice = vocabulary.iter().filter(|(Text(token), id)| ids[&**token] != *id);
+        if let Some((Text(token), _)) = (ids.len() < size).then(|| twice.next()).flatten() {
+            return Err(Error::TokenTwice { file: self.file.to_owned(), token: token.to_string() });
+        }
         let mut tokens = vec![None; size];
-        for (token, id) in vocabulary {
+        for (Text(token), id) in vocabulary {
             if let Some(slot) = tokens.get_mut(*id as usize) {
                 *slot = Some(alphabet.bytes_of(token).unwrap_or_else(|| token.as_bytes().to_vec()));
             }
@@ -275,7 +303,7 @@ impl Check<'_> {
         }
     }
 
-    fn byte_ids(&self, ids: &HashMap<&str, u32>, alphabet: &Alphabet) -> Result<[u32; 256], Error> {
+    fn byte_ids(&self, ids: &Table<&str, u32>, alphabet: &Alphabet) -> Result<[u32; 256], Error> {
         let mut byte_ids = [0; 256];
         for (byte, &character) in (0u8..=255).zip(&alphabet.characters) {
             byte_ids[byte as usize] = *ids
@@ -285,25 +313,42 @@ impl Check<'_> {
         Ok(byte_ids)
     }
 
-    fn merges(&self, pairs: &[MergePair], ids: &HashMap<&str, u32>) -> Result<Merges, Error> {
+    fn merges(
+        &self,
+        pairs: &[MergePair],
+        vocabulary: &[(Text, u32)],
+        ids: &Table<&str, u32>,
+    ) -> Result<Merges, Error> {
         let mut merges = Merges::with_capacity_and_hasher(pairs.len(), Default::default());
         let mut joined = String::new();
+        // A trained vocabulary lists what merges make in their order, so the entry after the last one is tried
+        // before the table: its lookups, far apart in memory, would be half the time of loading.
+        let mut entries = vocabulary.iter();
         for (index, MergePair(left, right)) in pairs.iter().enumerate() {
+            joined.clear();
+            joined.push_str(left);
+            joined.push_str(right);
             let id_of = |token: &str| {
                 ids.get(token).copied().ok_or_else(|| Error::Merge {
                     file: self.file.to_owned(),
                     index,
-                    left: left.clone(),
-                    right: right.clone(),
+                    left: left.to_string(),
+                    right: right.to_string(),
                     missing: token.to_owned(),
                 })
             };
-            joined.clear();
-            joined.push_str(left);
-            joined.push_str(right);
+            let key = pair(id_of(left)?, id_of(right)?);
+            let id = match entries.next() {
+                Some((Text(token), id)) if *token == joined => *id,
+                _ => {
+                    let id = id_of(&joined)?;
+                    let at = vocabulary.partition_point(|entry| entry.1 <= id);
+                    entries = vocabulary[at..].iter();
+                    id
+                }
+            };
             // A pair listed twice has the rank of its last line.
-            let merge = Merge { rank: index as u32, id: id_of(&joined)? };
-            merges.insert(pair(id_of(left)?, id_of(right)?), merge);
+            merges.insert(key, Merge { rank: index as u32, id });
         }
         Ok(merges)
     }
@@ -312,7 +357,7 @@ impl Check<'_> {
     fn added_tokens(
         &self,
         added: &[AddedToken],
-        ids: &HashMap<&str, u32>,
+        ids: &Table<&str, u32>,
         nfc: bool,
         tokens: &mut Vec<Vec<u8>>,
     ) -> Result<AddedTokens, Error> {

@@ -130,6 +130,14 @@ fn vocabulary_ids() {
 }
 
 #[test]
+fn token_twice() {
+    let json = tiny().to_string().replace(r#""abc":257"#, r#""abc":257,"abc":258"#);
+    let error = Tokenizer::from_bytes(json.as_bytes(), b"{}", None).err().unwrap();
+    assert!(matches!(&error, Error::TokenTwice { token, .. } if token == "abc"), "{error}");
+    assert!(error.to_string().ends_with(r#": the vocabulary lists the token "abc" twice"#), "{error}");
+}
+
+#[test]
 fn missing_byte() {
     let mut json = tiny();
     let vocab = json["model"]["vocab"].as_object_mut().unwrap();
