@@ -15,7 +15,8 @@ use crate::{
 const BELOW_ONE: f32 = 0.999_999_94;
 
 fn fract(x: f32) -> f32 {
-    (x - x.floor()).min(BELOW_ONE)
+    let f = x - x.floor();
+    if f > BELOW_ONE { BELOW_ONE } else { f }
 }
 
 fn cls(x: u32) -> u32 {
@@ -117,7 +118,12 @@ pub(super) static VOP1: &[Row] = &[
     vop!("v_frexp_mant_f64", 61, |w, i, _| {
         w.d(i, 1, |[a, ..]| if a == 0.0 || !a.is_finite() { a } else { frexp64(a).0 })
     }),
-    vop!("v_fract_f64", 62, |w, i, _| { w.d(i, 1, |[a, ..]| (a - a.floor()).min(1.0 - exp2i(-53))) }),
+    vop!("v_fract_f64", 62, |w, i, _| {
+        w.d(i, 1, |[a, ..]| {
+            let f = a - a.floor();
+            if f >= 1.0 { 1.0 - exp2i(-53) } else { f }
+        })
+    }),
     vop!("v_frexp_exp_i32_f32", 63, |w, i, _| w.f1u(i, frexp_exp)),
     vop!("v_frexp_mant_f32", 64, |w, i, _| w.f1(i, frexp_mant)),
     vop!("v_movreld_b32", 66, |w, i, _| relative(w, i, false, true)),
@@ -218,7 +224,10 @@ pub(super) static HALF: &[Row] = &[
     half!("v_ceil_f16", 92, 1 | D16, |w, i, _| w.h1(i, f32::ceil)),
     half!("v_trunc_f16", 93, 1 | D16, |w, i, _| w.h1(i, f32::trunc)),
     half!("v_rndne_f16", 94, 1 | D16, |w, i, _| w.h1(i, f32::round_ties_even)),
-    half!("v_fract_f16", 95, 1 | D16, |w, i, _| w.h1(i, |x| (x - x.floor()).min(0.999_511_7))),
+    half!("v_fract_f16", 95, 1 | D16, |w, i, _| w.h1(i, |x| {
+        let f = x - x.floor();
+        if f > 0.999_511_7 { 0.999_511_7 } else { f }
+    })),
     half!("v_sin_f16", 96, 1 | D16, |w, i, _| w.h1(i, |x| h2f(f2h(sin_turn(x))))),
     half!("v_cos_f16", 97, 1 | D16, |w, i, _| w.h1(i, |x| h2f(f2h(cos_turn(x))))),
     half!("v_sat_pk_u8_i16", 98, D16, |w, i, _| {

@@ -1,14 +1,33 @@
 //! Compiling test kernels and building their arguments.
 
-use std::{path::PathBuf, process::Command, sync::Mutex};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Mutex,
+};
 
 use moss_emulator::{CodeObject, LaunchError, Memory, Options, Report, launch};
 
 /// Compiles `tests/kernels/NAME.hip` for a target and returns the code object file.
 pub(crate) fn compile(name: &str, arch: &str) -> PathBuf {
+    run_clang(name, &kernels().join(format!("{name}.hip")), arch)
+}
+
+/// Compiles HIP source text.
+pub(crate) fn compile_source(name: &str, text: &str, arch: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let source = folder.join(format!("{name}-{arch}-{}.hip", std::process::id()));
+    std::fs::write(&source, text).expect("the target folder is writable");
+    run_clang(name, &source, arch)
+}
+
+fn kernels() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/kernels")
+}
+
+fn run_clang(name: &str, source: &Path, arch: &str) -> PathBuf {
     static BUSY: Mutex<()> = Mutex::new(());
     let _one_at_a_time = BUSY.lock().unwrap_or_else(|e| e.into_inner());
-    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/kernels");
     let out =
         PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{arch}-{}.co", std::process::id()));
     if out.exists() {
@@ -18,7 +37,9 @@ pub(crate) fn compile(name: &str, arch: &str) -> PathBuf {
         .args(["-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpulib", "-nogpuinc", "-O3"])
         .args(["-Wno-unused-command-line-argument", "-mcode-object-version=5"])
         .arg(format!("--offload-arch={arch}"))
-        .arg(here.join(format!("{name}.hip")))
+        .arg("-I")
+        .arg(kernels())
+        .arg(source)
         .arg("-o")
         .arg(&out)
         .output();

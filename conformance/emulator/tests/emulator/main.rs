@@ -6,3 +6,4 @@ mod command;
 mod common;
 mod decoder;
 mod gemm;
+mod instructions;
