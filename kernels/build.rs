@@ -68,7 +68,10 @@ fn find_compiler() -> Result<Compiler, String> {
             Err(reason) => rejected.push(format!("{} ({reason})", path.display())),
         }
     }
-    Err(format!("no clang 19 or newer with the AMDGPU target was found; looked for {}", rejected.join(", ")))
+    Err(format!(
+        "install ROCm's compiler, or clang 19 or newer with the AMDGPU target and lld (Debian: clang-19 lld-19); looked for {}",
+        rejected.join(", ")
+    ))
 }
 
 fn candidates() -> Vec<PathBuf> {
@@ -105,6 +108,10 @@ fn version(path: &Path) -> Result<String, String> {
     }
     if !run(&["--print-targets"])?.contains("amdgcn") {
         return Err("without the AMDGPU target".to_owned());
+    }
+    // Clang prints the linker's path, or its bare name when it finds none.
+    if !Path::new(run(&["-print-prog-name=lld"])?.trim()).is_absolute() {
+        return Err("without lld".to_owned());
     }
     Ok(line)
 }
