@@ -7,8 +7,6 @@ use crate::{arch::Gen, fault::What, launch::Model, memory::View};
 const NONE: u8 = 0xff;
 /// More than one wave.
 const MANY: u8 = 0xfe;
-/// Atomic operations, which do not race with each other.
-const ATOMIC: u8 = 0xfd;
 
 /// Shadow of two LDS bytes. `*_at` is the number of barrier signals its wave had sent.
 #[derive(Clone, Copy)]
@@ -18,7 +16,12 @@ struct Cell {
     writer: u8,
     reader: u8,
     initialised: u8,
+    /// The last write was an atomic operation; these do not race with each other.
+    atomic: bool,
 }
+
+const FRESH: Cell =
+    Cell { written_at: 0, read_at: 0, writer: NONE, reader: NONE, initialised: 0, atomic: false };
 
 /// The kind of an LDS access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,13 +69,12 @@ impl<'a> Group<'a> {
         mem: View<'a>,
         text: u64,
     ) -> Self {
-        let cell = Cell { written_at: 0, read_at: 0, writer: NONE, reader: NONE, initialised: 0 };
         let cells = if sanitize { lds.div_ceil(2) as usize } else { 0 };
         Group {
             generation,
             model,
             lds: vec![0xff; lds as usize],
-            shadow: vec![cell; cells],
+            shadow: vec![FRESH; cells],
             sanitize,
             mem,
             waves: 0,
@@ -86,8 +88,7 @@ impl<'a> Group<'a> {
     /// Back to the state of a fresh workgroup.
     pub(crate) fn reset(&mut self, waves: u32) {
         self.lds.fill(0xff);
-        let cell = Cell { written_at: 0, read_at: 0, writer: NONE, reader: NONE, initialised: 0 };
-        self.shadow.fill(cell);
+        self.shadow.fill(FRESH);
         (self.waves, self.arrived, self.completed) = (waves, 0, 0);
     }
 
@@ -126,11 +127,14 @@ impl<'a> Group<'a> {
         // An earlier access is ordered before this one when this wave has waited for a barrier that
         // the earlier wave signalled afterwards.
         let unordered = |wave: u8, at: u32| wave != NONE && wave != who.wave && who.waits <= at;
-        let writer_races =
-            unordered(c.writer, c.written_at) && !(access == Access::Atomic && c.writer == ATOMIC);
+        let writer_races = unordered(c.writer, c.written_at) && !(access == Access::Atomic && c.atomic);
         let reader_races = access != Access::Read && unordered(c.reader, c.read_at);
         if writer_races || reader_races {
-            let (kind, other) = if writer_races { ("write", c.writer) } else { ("read", c.reader) };
+            let (kind, other) = match (writer_races, c.atomic) {
+                (true, true) => ("atomic", c.writer),
+                (true, false) => ("write", c.writer),
+                (false, _) => ("read", c.reader),
+            };
             return Err(race(lane, offset, access, who.wave, kind, other));
         }
         if access != Access::Write && c.initialised & bytes != bytes {
@@ -138,10 +142,10 @@ impl<'a> Group<'a> {
         }
         if access != Access::Read {
             c.initialised |= bytes;
-            (c.writer, c.written_at) = (who.wave, who.signals);
-            if access == Access::Atomic {
-                c.writer = ATOMIC;
-            }
+            let shared = access == Access::Atomic && unordered(c.writer, c.written_at);
+            let writer = if shared { MANY } else { who.wave };
+            (c.writer, c.written_at) = (writer, who.signals);
+            c.atomic = access == Access::Atomic;
         } else if c.reader == who.wave || c.reader == NONE || who.waits > c.read_at {
             (c.reader, c.read_at) = (who.wave, who.signals);
         } else {
@@ -174,7 +178,6 @@ fn race(lane: usize, offset: u32, access: Access, wave: u8, kind: &str, other: u
     };
     let other = match other {
         MANY => format!("{kind} of several waves"),
-        ATOMIC => "atomic".to_owned(),
         w => format!("{kind} of wave {w}"),
     };
     Box::new(Hit {

@@ -3,10 +3,13 @@
 
 mod alu32;
 mod alu64;
+mod atomics;
 mod compare;
 mod float;
 mod half;
 mod lanes;
+mod matrix;
+mod memory;
 
 mod scalar;
 
