@@ -65,8 +65,9 @@ fn heads_of_256_equal_the_oracle() {
 }
 
 #[test]
-fn large_scores_equal_the_oracle() {
+fn large_and_vanishing_scores_equal_the_oracle() {
     check(&[(&[100], 128, 1, 1, false)], true, 60.0);
+    check(&[(&[70], 128, 1, 1, true), (&[20], 256, 1, 1, false)], true, 1e-30);
 }
 
 #[test]

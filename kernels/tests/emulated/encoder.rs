@@ -10,7 +10,7 @@ fn causal_conv_silu_equals_the_oracle() {
         let mut rng = Rng::new(10);
         for (segments, channels, width) in [(vec![1, 2, 9], 48, 4), (vec![40], 272, 4), (vec![5], 16, 3)] {
             let tokens: usize = segments.iter().sum();
-            let (x, w) = (rng.bf16(tokens * channels, 2.0), rng.bf16(channels * width, 1.0));
+            let (x, w) = (rng.bf16(tokens * channels, 20.0), rng.bf16(channels * width, 1.0));
             let out = gpu.room(tokens * channels * 2);
             let mut first = 0;
             for &length in &segments {
@@ -37,13 +37,17 @@ fn causal_conv_silu_equals_the_oracle() {
 fn gated_delta_rule_equals_the_oracle() {
     each(|gpu| {
         let mut rng = Rng::new(11);
-        for (segments, key_heads, value_heads, value_dim) in
-            [(vec![1], 1, 1, 32), (vec![7, 8, 9], 2, 4, 64), (vec![21], 1, 2, 128)]
-        {
+        // The last spread makes the decay saturate and q and k vanish beside the epsilon of their norm.
+        for (segments, key_heads, value_heads, value_dim, spread, gates) in [
+            (vec![1], 1, 1, 32, 1.0, 2.0),
+            (vec![7, 8, 9], 2, 4, 64, 1.0, 2.0),
+            (vec![21], 1, 2, 128, 1.0, 2.0),
+            (vec![11], 1, 1, 32, 1e-20, 60.0),
+        ] {
             let tokens: usize = segments.iter().sum();
             let heads = DeltaHeads { key_heads, value_heads, key_dim: 128, value_dim };
             let width = 2 * key_heads * 128 + value_heads * value_dim;
-            let (qkv, ba) = (rng.bf16(tokens * width, 1.0), rng.bf16(tokens * 2 * value_heads, 2.0));
+            let (qkv, ba) = (rng.bf16(tokens * width, spread), rng.bf16(tokens * 2 * value_heads, gates));
             let a_log = HostData::F32((0..value_heads).map(|i| i as f32 * 0.7 - 0.5).collect());
             let dt_bias = rng.f32(value_heads, 1.0);
             let out = gpu.room(tokens * value_heads * value_dim * 2);

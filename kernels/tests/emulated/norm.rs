@@ -1,3 +1,4 @@
+use half::bf16;
 use moss_kernels::args::{EulerStep, GatedNorm, HeadNormRope, Norm, SigmoidGate, ToBf16, UnpackLatents};
 use moss_reference::backend::{Backend, Heads, HostData, NormKind};
 use moss_reference::oracle::OracleBackend;
@@ -10,9 +11,12 @@ const KINDS: [(i32, NormKind); 2] = [(0, NormKind::Plain), (1, NormKind::ZeroCen
 fn norm_equals_the_oracle() {
     each(|gpu| {
         let mut rng = Rng::new(3);
-        for (tokens, width) in [(1, 16), (9, 256), (3, 272), (2, 1040)] {
+        // The spreads: ordinary, squares that are subnormal, squares that overflow.
+        for (tokens, width, spread) in
+            [(1, 16, 3.0), (9, 256, 3.0), (3, 272, 1e-22), (2, 1040, 3.0), (2, 48, 1e19), (1, 32, 1e-39)]
+        {
             for (i, (kind, named)) in KINDS.into_iter().enumerate() {
-                let (x, weight) = (rng.bf16(tokens * width, 3.0), rng.bf16(width, 1.0));
+                let (x, weight) = (rng.bf16(tokens * width, spread), rng.bf16(width, 1.0));
                 let (scale, shift) = (rng.bf16(width, 0.5), rng.bf16(width, 0.5));
                 let modulated = (i + tokens) % 2 == 0;
                 let out = gpu.room(tokens * width * 2);
@@ -32,7 +36,8 @@ fn norm_equals_the_oracle() {
                 let (x, weight) = (oracle(&x, &[tokens, width]), oracle(&weight, &[width]));
                 let expected =
                     OracleBackend.norm(&x, &weight, 1e-6, named, modulated.then_some((&scale, &shift)));
-                let case = format!("norm {tokens}x{width}, {named:?}, modulated {modulated}");
+                let case =
+                    format!("norm {tokens}x{width}, spread {spread}, {named:?}, modulated {modulated}");
                 gpu.check(&case, out, &expected.expect("the oracle"));
             }
         }
@@ -85,7 +90,7 @@ fn gated_norm_equals_the_oracle() {
         let mut rng = Rng::new(5);
         for (tokens, heads, dim) in [(3, 3, 128), (1, 1, 16), (2, 5, 256)] {
             let width = heads * dim;
-            let (x, z) = (rng.bf16(tokens * width, 2.0), rng.bf16(tokens * width, 3.0));
+            let (x, z) = (rng.bf16(tokens * width, 2.0), rng.bf16(tokens * width, 40.0));
             let weight = rng.bf16(dim, 1.0);
             let out = gpu.room(tokens * width * 2);
             let launch = GatedNorm {
@@ -118,7 +123,9 @@ fn sigmoid_gate_equals_the_oracle() {
         let (tokens, count, dim) = (7, 3, 48);
         let heads = Heads { first: 16, step: 96, count, dim };
         let stride = 16 + 3 * 96;
-        let (x, gate) = (rng.bf16(tokens * count * dim, 1.0), rng.bf16(tokens * stride, 20.0));
+        // A ramp over all of the sigmoid: saturated, subnormal and ordinary results.
+        let ramp = (0..tokens * stride).map(|i| bf16::from_f32(i as f32 * 0.11 - 110.0)).collect();
+        let (x, gate) = (rng.bf16(tokens * count * dim, 1.0), HostData::Bf16(ramp));
         let out = gpu.room(tokens * count * dim * 2);
         let launch = SigmoidGate {
             x: gpu.put(&x),
