@@ -1,7 +1,7 @@
 //! Synthetic checkpoints: complete model folders in the official layout, of any size, from a seed.
 //!
 //! Every element is a function of the seed, the part, the tensor's name and its place, so a folder is the same for any number
-//! of threads, and only one buffer of it is in memory at a time. Values are scaled as in a trained network, so that
+//! of threads, and only two buffers of it are in memory at a time. Values are scaled as in a trained network, so that
 //! activations keep their size through all layers. A picture made with such weights is texture.
 
 mod presets;
@@ -9,7 +9,7 @@ mod tokenizer;
 mod values;
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use moss_reference::config::{ConfigError, ModelConfig};
@@ -195,22 +195,23 @@ fn write_shard(path: &Path, part: Part, tensors: &[&Planned], seed: u64) -> Resu
     let mut header = Value::Object(header).to_string();
     // The format asks for data that begin at a multiple of 8.
     header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
+    let chunks = tensors.iter().flat_map(|tensor| {
+        let stream = values::stream(seed, part.folder(), &tensor.name);
+        let count = tensor.count();
+        (0..count).step_by(CHUNK).map(move |start| (tensor, stream, start, CHUNK.min(count - start)))
+    });
     let write = || -> std::io::Result<()> {
-        let mut file = BufWriter::new(File::create(path)?);
-        file.write_all(&(header.len() as u64).to_le_bytes())?;
-        file.write_all(header.as_bytes())?;
-        let mut buffer = Vec::new();
-        for tensor in tensors {
-            let stream = values::stream(seed, part.folder(), &tensor.name);
-            let mut start = 0;
-            while start < tensor.count() {
-                let count = CHUNK.min(tensor.count() - start);
-                fill(&tensor.kind, stream, start, count, &mut buffer);
-                file.write_all(&buffer)?;
-                start += count;
-            }
+        let mut file = File::create(path)?;
+        let mut ready = (header.len() as u64).to_le_bytes().to_vec();
+        ready.extend(header.as_bytes());
+        let mut next = Vec::new();
+        for (tensor, stream, start, count) in chunks {
+            // The disk takes one chunk while the next is made.
+            let make = || fill(&tensor.kind, stream, start, count, &mut next);
+            rayon::join(|| file.write_all(&ready), make).0?;
+            std::mem::swap(&mut ready, &mut next);
         }
-        file.flush()
+        file.write_all(&ready)
     };
     write().map_err(io(path))
 }
@@ -279,5 +280,41 @@ mod tests {
         let error = write(&sizes, 1, Path::new("/proc/none/x")).unwrap_err();
         assert!(matches!(error, SynthError::Io { .. }), "{error}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_demo_sizes_fit_into_the_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("demo");
+        write(&Preset::Demo.sizes(), 1, &out).unwrap();
+        let bytes: usize = files(&out).iter().map(|(_, bytes)| bytes.len()).sum();
+        assert!(bytes <= 16 << 20, "{bytes} bytes");
+        assert!(Model::open(&ModelSource::Folder(out)).is_ok());
+    }
+
+    #[test]
+    fn full_has_the_official_number_of_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let full = Preset::Full.sizes();
+        for (part, config) in
+            [("text_encoder", &full.text_encoder), ("transformer", &full.transformer), ("vae", &full.vae)]
+        {
+            write_json(&folder.path().join(part).join("config.json"), config).unwrap();
+        }
+        let config = ModelConfig::open(&ModelSource::Folder(folder.path().into())).unwrap();
+        let bytes = |size: usize, specs: Vec<TensorSpec>| -> f64 {
+            specs.iter().map(|spec| (size * spec.shape.iter().product::<usize>()) as f64).sum()
+        };
+        let (text, dit, vae) = (
+            bytes(2, text_encoder_tensors(&config.text)),
+            bytes(2, dit_tensors(&config.dit)),
+            bytes(4, vae_tensors(&config.vae)),
+        );
+        // The official files have 9.5 and 0.1 GiB. The text encoder's 15.6 GiB hold a vision tower too, so it is judged by
+        // the 26 GB of all that the pipeline reads.
+        let rounded = |bytes: f64, unit: f64| (bytes / unit).round();
+        let tenth = f64::from(1 << 30) / 10.0;
+        assert_eq!((rounded(dit, tenth), rounded(vae, tenth)), (95.0, 1.0));
+        assert_eq!(rounded(text + dit + vae, 1e9), 26.0);
     }
 }

@@ -49,7 +49,7 @@ const OFFICIAL_SHARD: u64 = 5_000_000_000;
 pub enum Preset {
     /// Official head widths and little else; odd head counts; a few MB.
     Tiny,
-    /// The sizes of the demo model.
+    /// The sizes of the demo model; at most 16 MiB.
     Demo,
     /// One official-size block of each kind, and the official VAE; about 2 GB.
     Block,
@@ -68,9 +68,9 @@ impl Preset {
                 shard_bytes: 1 << 18,
             },
             Preset::Demo => Sizes {
-                text_encoder: text(128, 384, &PATTERN, (2, 1), (1, 2), 2048),
-                transformer: dit(256, 640, 2, 7, 128, Some(&[3])),
-                vae: vae(&[32, 32, 64, 64], 32),
+                text_encoder: text(128, 256, &PATTERN, (2, 1), (1, 2), 528),
+                transformer: dit(256, 384, 2, 7, 128, Some(&[3])),
+                vae: vae(&[32, 32, 32, 64], 8),
                 shard_bytes: OFFICIAL_SHARD,
             },
             Preset::Block => Sizes {

@@ -121,26 +121,26 @@ fn element(law: Law, stream: u64, index: usize) -> f32 {
 
 /// Fills `buffer` with the bytes of elements `start .. start + count`.
 pub(super) fn fill(kind: &Kind, stream: u64, start: usize, count: usize, buffer: &mut Vec<u8>) {
-    let size = kind.dtype_size();
     buffer.clear();
-    buffer.resize(count * size, 0);
-    let Kind { dtype, law } = *kind;
-    buffer.par_chunks_mut(TASK * size).enumerate().for_each(|(task, bytes)| {
+    buffer.resize(count * kind.dtype_size(), 0);
+    let law = kind.law;
+    match kind.dtype {
+        DType::Bf16 => put(buffer, start, |i| bf16::from_f32(element(law, stream, i)).to_le_bytes()),
+        // Rounded to bf16 so that a run that keeps everything in bf16 sees the same weights.
+        DType::F32 if law == Law::LogUniform => {
+            put(buffer, start, |i| bf16::from_f32(element(law, stream, i)).to_f32().to_le_bytes())
+        }
+        DType::F32 => put(buffer, start, |i| element(law, stream, i).to_le_bytes()),
+        DType::I64 => {}
+    }
+}
+
+/// Writes element `start + i` to the `i`-th `N` bytes of `buffer`, on all threads.
+fn put<const N: usize>(buffer: &mut [u8], start: usize, element: impl Fn(usize) -> [u8; N] + Sync) {
+    buffer.par_chunks_mut(TASK * N).enumerate().for_each(|(task, bytes)| {
         let base = start + task * TASK;
-        for (i, out) in bytes.chunks_exact_mut(size).enumerate() {
-            match dtype {
-                DType::Bf16 => {
-                    let value = bf16::from_f32(element(law, stream, base + i));
-                    out.copy_from_slice(&value.to_le_bytes());
-                }
-                // Rounded to bf16 so that a run that keeps everything in bf16 sees the same weights.
-                DType::F32 if law == Law::LogUniform => {
-                    let value = bf16::from_f32(element(law, stream, base + i)).to_f32();
-                    out.copy_from_slice(&value.to_le_bytes());
-                }
-                DType::F32 => out.copy_from_slice(&element(law, stream, base + i).to_le_bytes()),
-                DType::I64 => {}
-            }
+        for (i, out) in bytes.as_chunks_mut::<N>().0.iter_mut().enumerate() {
+            *out = element(base + i);
         }
     });
 }
