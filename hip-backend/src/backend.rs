@@ -264,8 +264,8 @@ impl HipBackend {
     }
 
     pub(crate) fn load_stage(&self, spec: &StageSpec) -> Result<HipStage> {
-        *self.engine.device.place() = Place { stage: spec.name, work: "loading weights", ..Place::default() };
-        self.pool.start(spec.activation_bytes);
+        *self.engine.device.place() = Place { stage: spec.name, copy: "loading weights", ..Place::default() };
+        self.pool.start(spec.activation_bytes + stage::ROUNDING);
         let (memory, limits) = (self.memory()?, self.limits());
         let held = self.held() + self.pool.live();
         let budget = limits.budget.map(|budget| budget.saturating_sub(held));
@@ -320,7 +320,7 @@ impl HipBackend {
 
     fn upload_bytes(&self, bytes: &[u8], to: &HipTensor) -> Result<()> {
         assert_eq!(bytes.len() as u64, to.bytes(), "upload: bytes of the tensor");
-        self.engine.device.place().work = "upload";
+        self.engine.device.place().copy = "upload";
         let staging = &mut *self.staging.borrow_mut();
         for (i, part) in bytes.chunks(STAGING).enumerate() {
             if staging.in_use {
@@ -338,7 +338,7 @@ impl HipBackend {
     }
 
     fn download_bytes(&self, from: &HipTensor) -> Result<Vec<u8>> {
-        self.engine.device.place().work = "download";
+        self.engine.device.place().copy = "download";
         let mut bytes = vec![0u8; from.bytes() as usize];
         let staging = &mut *self.staging.borrow_mut();
         for (i, part) in bytes.chunks_mut(STAGING).enumerate() {
@@ -415,7 +415,7 @@ impl HipBackend {
             return Ok((*only).clone());
         }
         let out = self.allocate(&shape, parts[0].dtype(), "a concatenation")?;
-        self.engine.device.place().work = "concat";
+        self.engine.device.place().copy = "concat";
         let mut at = out.address();
         for part in parts {
             // SAFETY: `out` has room for all parts, by its shape; it is new, so it overlaps none of them.
@@ -551,7 +551,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let checkpoint = checkpoint(folder.path(), &[given("w", FileDType::Bf16, &[512, 1024])]);
         let mut s = setup(Policy::Late, 4 << 30);
-        s.backend.options.vram_budget = Some(3 << 20);
+        s.backend.options.vram_budget = Some((3 << 20) + stage::ROUNDING);
         let stage = |activation_bytes: u64| StageSpec {
             name: "vae",
             checkpoint: checkpoint.clone(),

@@ -27,8 +27,10 @@ pub(crate) struct Place {
     pub(crate) step: usize,
     /// Block fetched last.
     pub(crate) block: Option<usize>,
-    /// Kernel or copy issued last.
-    pub(crate) work: &'static str,
+    /// Kernel launched last.
+    pub(crate) kernel: &'static str,
+    /// Copy issued since then.
+    pub(crate) copy: &'static str,
 }
 
 impl fmt::Display for Place {
@@ -43,8 +45,11 @@ impl fmt::Display for Place {
         if let Some(block) = self.block {
             parts.push(format!("block {block}"));
         }
-        if !self.work.is_empty() {
-            parts.push(format!("last issued: {}", self.work));
+        if !self.kernel.is_empty() {
+            parts.push(format!("kernel {}", self.kernel));
+        }
+        if !self.copy.is_empty() {
+            parts.push(self.copy.to_owned());
         }
         f.write_str(&parts.join(", "))
     }
@@ -351,7 +356,11 @@ impl Stream {
             let place = device.place().to_string();
             eprintln!("launch {kernel} grid {grid:?} block {block:?} lds {lds} ({place})");
         }
-        device.place().work = kernel;
+        {
+            let mut place = device.place();
+            place.kernel = kernel;
+            place.copy = "";
+        }
         let mut size = arguments.len();
         // HIP_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE, _END: the whole argument block at once.
         let mut extra: [*mut c_void; 5] = [
@@ -510,8 +519,8 @@ mod tests {
     #[test]
     fn a_place_says_what_it_knows() {
         assert_eq!(Place::default().to_string(), "");
-        let place = Place { stage: "dit", step: 3, block: Some(7), work: "linear" };
-        assert_eq!(place.to_string(), "stage dit, step 3, block 7, last issued: linear");
+        let place = Place { stage: "dit", step: 3, block: Some(7), kernel: "linear", copy: "download" };
+        assert_eq!(place.to_string(), "stage dit, step 3, block 7, kernel linear, download");
     }
 
     #[test]

@@ -309,10 +309,9 @@ mod tests {
             text,
             "hipModuleLaunchKernel failed: hipErrorLaunchFailure (719): unspecified launch failure (stage dit, step 3)"
         );
-        let text =
-            Error::Timeout { seconds: 120, context: "stage vae, last issued: conv2d".into() }.to_string();
+        let text = Error::Timeout { seconds: 120, context: "stage vae, kernel conv2d".into() }.to_string();
         assert!(
-            text.contains("120 s (stage vae, last issued: conv2d)") && text.contains("HSA_ENABLE_SDMA=0"),
+            text.contains("120 s (stage vae, kernel conv2d)") && text.contains("HSA_ENABLE_SDMA=0"),
             "{text}"
         );
         let text = Error::NoCodeObjects { reason: "no clang was found".into() }.to_string();

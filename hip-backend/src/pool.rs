@@ -9,7 +9,7 @@ use crate::device::{Buffer, Device};
 use crate::error::Error;
 
 /// Sizes are rounded up to this, so that buffers of nearly one size serve each other.
-const GRANULE: u64 = 64 << 10;
+pub(crate) const GRANULE: u64 = 64 << 10;
 
 /// Buffers without an owner, by size.
 #[derive(Debug)]

@@ -73,6 +73,9 @@ pub(crate) struct StageInner {
 /// The weights of one model part; its memory is freed when it is dropped.
 pub struct HipStage(pub(crate) Arc<StageInner>);
 
+/// Device memory for the pool's rounding of sizes: 64 tensors' worth.
+pub(crate) const ROUNDING: u64 = 64 * crate::pool::GRANULE;
+
 /// What a stage asks for, by its images.
 pub(crate) fn demand(spec: &StageSpec, images: &StageImages) -> StageDemand {
     StageDemand {
@@ -80,7 +83,7 @@ pub(crate) fn demand(spec: &StageSpec, images: &StageImages) -> StageDemand {
         fixed: images.fixed.bytes(),
         blocks: images.blocks.iter().map(|image| image.bytes()).collect(),
         resident_limit: spec.resident_limit,
-        activations: spec.activation_bytes,
+        activations: spec.activation_bytes + ROUNDING,
     }
 }
 
@@ -401,7 +404,7 @@ mod tests {
         /// Memory for `resident` of the blocks, the others in two slots; all blocks need no slots.
         fn capacity(&self, resident: u64) -> u64 {
             let slots = if resident < BLOCKS as u64 { 2 } else { 0 };
-            256 + (slots + resident) * BLOCK + 1000 + RESERVE
+            256 + (slots + resident) * BLOCK + 1000 + ROUNDING + RESERVE
         }
 
         fn load(
