@@ -10,6 +10,7 @@ use rayon::prelude::*;
 use super::lanes;
 use super::micro::{Aligned, Run, panel_width, rows_at_least, rows_exactly, tile_rows};
 use super::simd::{Path, Simd, simd_kernel};
+use super::tensor::Buffer;
 use super::{CpuBackend, CpuTensor};
 use crate::math;
 use crate::shapes::{self, ConvShape};
@@ -92,7 +93,7 @@ pub fn conv2d(
     let shape = shapes::conv2d(x, norm, w, bias, upsample, residual);
     let path = backend.path();
     let ConvShape { height, width, inputs, outputs, .. } = shape;
-    let mut out = vec![0.0; height * width * outputs];
+    let mut out = Buffer::zeros(height * width * outputs);
     backend.run(|| {
         let conv = Conv {
             shape,
@@ -114,7 +115,7 @@ pub fn conv2d(
             run_band(path, &conv, row, band_rows.min(height - row), &mut band);
         }
     });
-    CpuTensor::from_f32(out, &[height, width, outputs])
+    CpuTensor::from_buffer(out, &[height, width, outputs])
 }
 
 /// Vectors of the panel that starts at output `column`: two, but one where that holds all that is left.

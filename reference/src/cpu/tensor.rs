@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
 use half::bf16;
+use memmap2::MmapMut;
 
 use crate::backend::{DType, HostData, Role, Tensor, WeightSpec};
 use crate::weights::{Bytes, Checkpoint, TensorView};
@@ -19,7 +20,7 @@ pub struct CpuTensor {
 
 #[derive(Clone)]
 enum Data {
-    F32(Arc<Vec<f32>>, Range<usize>),
+    F32(Arc<Buffer>, Range<usize>),
     Bf16(Arc<Vec<bf16>>, Range<usize>),
     /// A weight matrix: whole rows, one part after another.
     Parts(Arc<[Part]>),
@@ -45,6 +46,57 @@ impl Part {
         match self {
             Part::Mapped(bytes) => bytemuck::cast_slice(bytes),
             Part::Owned(elements) => elements,
+        }
+    }
+}
+
+/// Memory of f32 elements. A picture's hundreds of MB take a second of page faults when they come in small pages, so
+/// large memory is mapped on its own and huge pages are asked for.
+pub(super) enum Buffer {
+    /// From the allocator.
+    Heap(Vec<f32>),
+    /// Pages of its own.
+    Pages(MmapMut),
+}
+
+/// Bytes from which on memory is mapped on its own.
+const LARGE: usize = 32 << 20;
+
+impl Buffer {
+    /// `len` zeros.
+    pub(super) fn zeros(len: usize) -> Self {
+        let bytes = len * size_of::<f32>();
+        if bytes < LARGE {
+            return Self::Heap(vec![0.0; len]);
+        }
+        match MmapMut::map_anon(bytes) {
+            Ok(pages) => {
+                // Where there are no huge pages, small ones do.
+                #[cfg(target_os = "linux")]
+                let _ = pages.advise(memmap2::Advice::HugePage);
+                Self::Pages(pages)
+            }
+            Err(_) => Self::Heap(vec![0.0; len]),
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match self {
+            Buffer::Heap(data) => data,
+            Buffer::Pages(pages) => bytemuck::cast_slice(pages),
+        }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        match self {
+            Buffer::Heap(data) => data,
+            Buffer::Pages(pages) => bytemuck::cast_slice_mut(pages),
         }
     }
 }
@@ -79,6 +131,11 @@ impl CpuTensor {
 
     /// An f32 tensor.
     pub fn from_f32(data: Vec<f32>, shape: &[usize]) -> Self {
+        Self::from_buffer(Buffer::Heap(data), shape)
+    }
+
+    /// An f32 tensor in memory that an operation has filled.
+    pub(super) fn from_buffer(data: Buffer, shape: &[usize]) -> Self {
         debug_assert_eq!(data.len(), shape.iter().product::<usize>());
         let range = 0..data.len();
         Self { shape: shape.to_vec(), data: Data::F32(Arc::new(data), range) }
@@ -166,5 +223,22 @@ impl CpuTensor {
             }
         };
         Self { shape: shape.to_vec(), data }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_of_either_kind_are_zeros_that_can_be_written() {
+        for len in [1, LARGE / 4 - 1, LARGE / 4, LARGE / 4 + 3] {
+            let mut buffer = Buffer::zeros(len);
+            assert_eq!(matches!(buffer, Buffer::Pages(_)), len * 4 >= LARGE);
+            assert!(buffer.len() == len && buffer.iter().all(|&x| x == 0.0));
+            buffer[len - 1] = 2.0;
+            let x = CpuTensor::from_buffer(buffer, &[len]);
+            assert_eq!(x.share(len - 1..len, &[1]).f32(), [2.0]);
+        }
     }
 }
