@@ -3,3 +3,5 @@
 pub mod battery;
 pub mod bounded;
 pub mod compare;
+pub mod golden;
+pub mod row;

@@ -1,10 +1,12 @@
 //! The moss-golden command.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use moss_golden::synth::{self, Preset, Sizes};
+use moss_golden::synth::{self, Preset, Sizes, SynthError};
+use moss_reference::pipeline::{Model, OpenError};
+use moss_reference::weights::ModelSource;
 
 /// Makes what golden cases are made from.
 #[derive(Parser)]
@@ -28,19 +30,37 @@ enum Command {
         #[arg(long)]
         out: PathBuf,
     },
+    /// Print the SHA-256 of a checkpoint's weights, as golden cases record it
+    Hash {
+        /// A model folder
+        folder: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
-    let Command::Synth { config, seed, out } = Cli::parse().command;
-    let sizes = match <Preset as clap::ValueEnum>::from_str(&config, true) {
-        Ok(preset) => Ok(preset.sizes()),
-        Err(_) => Sizes::from_file(config.as_ref()),
+    let result = match Cli::parse().command {
+        Command::Synth { config, seed, out } => synthesize(&config, seed, &out).map_err(|e| e.to_string()),
+        Command::Hash { folder } => hash(folder).map_err(|e| e.to_string()),
     };
-    match sizes.and_then(|sizes| synth::write(&sizes, seed, &out)) {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("moss-golden: {error}");
             ExitCode::from(1)
         }
     }
+}
+
+fn synthesize(config: &str, seed: u64, out: &Path) -> Result<(), SynthError> {
+    let sizes = match <Preset as clap::ValueEnum>::from_str(config, true) {
+        Ok(preset) => preset.sizes(),
+        Err(_) => Sizes::from_file(config.as_ref())?,
+    };
+    synth::write(&sizes, seed, out)
+}
+
+#[allow(clippy::print_stdout)]
+fn hash(folder: PathBuf) -> Result<(), OpenError> {
+    println!("{}", Model::open(&ModelSource::Folder(folder))?.sha256());
+    Ok(())
 }

@@ -111,20 +111,21 @@ fn write_all(sizes: &Sizes, seed: u64, folder: &Path) -> Result<(), SynthError> 
         });
     }
     let planned = [
-        (Part::TextEncoder, "model", text_encoder_tensors(&config.text), Some(sizes.shard_bytes)),
-        (Part::Transformer, "diffusion_pytorch_model", dit_tensors(&config.dit), Some(sizes.shard_bytes)),
-        (Part::Vae, "diffusion_pytorch_model", vae_tensors(&config.vae), None),
+        (Part::TextEncoder, "model", text_encoder_tensors(&config.text), config.text.num_hidden_layers),
+        (Part::Transformer, "diffusion_pytorch_model", dit_tensors(&config.dit), config.dit.num_layers),
+        (Part::Vae, "diffusion_pytorch_model", vae_tensors(&config.vae), 1),
     ];
-    for (part, stem, specs, shard_bytes) in planned {
-        let mut tensors: Vec<Planned> = specs.into_iter().map(|spec| plan(part, spec)).collect();
+    for (part, stem, specs, layers) in planned {
+        let shard_bytes = (part != Part::Vae).then_some(sizes.shard_bytes);
+        let mut tensors: Vec<Planned> = specs.into_iter().map(|spec| plan(part, spec, layers)).collect();
         tensors.extend(unused(part, &config));
         write_part(&folder.join(part.folder()), part, stem, &tensors, shard_bytes, seed)?;
     }
     Ok(())
 }
 
-fn plan(part: Part, spec: TensorSpec) -> Planned {
-    let kind = Kind::of(part, &spec.name, &spec.shape);
+fn plan(part: Part, spec: TensorSpec, layers: usize) -> Planned {
+    let kind = Kind::of(part, &spec.name, &spec.shape, layers);
     let name = match part {
         Part::TextEncoder => format!("model.language_model.{}", spec.name),
         Part::Transformer | Part::Vae => spec.name,

@@ -65,7 +65,7 @@ impl Preset {
                 text_encoder: text(64, 96, &["linear_attention", "full_attention"], (2, 1), (1, 3), 512),
                 transformer: dit(384, 176, 3, 3, 64, Some(&[1])),
                 vae: vae(&[16, 32, 32, 48], 16),
-                shard_bytes: 1 << 18,
+                shard_bytes: 1 << 19,
             },
             Preset::Demo => Sizes {
                 text_encoder: text(128, 256, &PATTERN, (2, 1), (1, 2), 528),

@@ -43,8 +43,10 @@ impl Kind {
         Self { dtype: DType::I64, law: Law::Zero }
     }
 
-    /// The distribution for a tensor of a part: matrices keep their input's size, norms are near the identity.
-    pub(super) fn of(part: Part, name: &str, shape: &[usize]) -> Self {
+    /// The distribution for a tensor of a part with this many layers: matrices keep their input's size, norms are near the
+    /// identity, and what is added to the residual stream is scaled by `1 / sqrt(2 * layers)` (Radford et al. 2019), so
+    /// that depth neither drowns the stream nor amplifies rounding as an untrained network would.
+    pub(super) fn of(part: Part, name: &str, shape: &[usize], layers: usize) -> Self {
         let dtype = match part {
             Part::Vae => DType::F32,
             _ if name.ends_with("A_log") || name.ends_with("dt_bias") => DType::F32,
@@ -66,7 +68,13 @@ impl Kind {
         } else if shape.len() == 1 {
             linear(if zero_centred { 0.0 } else { 1.0 }, 0.1)
         } else {
-            linear(0.0, 1.0 / (fan_in as f32).sqrt())
+            let residual = ["proj.o.", ".proj.weight", "ffn_down", "out_proj", "o_proj", "down_proj"];
+            let adds = name.contains(".blocks.") || name.starts_with("layers.");
+            let gain = match adds && residual.iter().any(|part| name.contains(part)) {
+                true => 1.0 / (2.0 * layers as f32).sqrt(),
+                false => 1.0,
+            };
+            linear(0.0, gain / (fan_in as f32).sqrt())
         };
         Self { dtype, law }
     }

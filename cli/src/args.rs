@@ -1,0 +1,448 @@
+//! The command line: flags, defaults and checks.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::error::{CliError, Result};
+
+/// Makes pictures with MOSS-Image. Without a command: `moss --prompt TEXT -o FILE.png`.
+#[derive(Parser, Debug)]
+#[command(name = "moss", version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Cli {
+    /// A stage of its own, or a look at a picture.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// What to generate.
+    #[command(flatten)]
+    pub generate: GenerateArgs,
+}
+
+/// Stages on their own.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Print the token ids of a prompt.
+    Tokenize(TokenizeArgs),
+    /// Run the text encoder and write its states.
+    Encode(EncodeArgs),
+    /// Decode latents to a picture.
+    Decode(DecodeArgs),
+    /// Print the generation record in a picture.
+    Inspect {
+        /// A PNG that moss wrote.
+        file: PathBuf,
+    },
+}
+
+/// Which machine runs the model.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BackendName {
+    /// The CPU reference.
+    Cpu,
+    /// An AMD GPU through the HIP runtime.
+    Hip,
+    /// The same as hip.
+    Rocm,
+    /// The best that this machine has; says which and why.
+    Best,
+}
+
+/// Where the model is and what runs it.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct ModelArgs {
+    /// A MOSS-Image Base or SFT folder (default: the small demo model inside this program)
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// What runs the model
+    #[arg(long, value_enum, default_value = "best", ignore_case = true)]
+    pub backend: BackendName,
+    /// Threads of the cpu backend (default: one a core); the result does not depend on it
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// No progress
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// The text of a prompt, one way or another.
+#[derive(Args, Debug, Clone, Default)]
+pub(crate) struct PromptArgs {
+    /// The prompt; `-` reads it from standard input
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub prompt: Option<std::ffi::OsString>,
+    /// A file with the prompt; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
+    pub prompt_file: Option<PathBuf>,
+    /// Text tokens of a prompt; what is longer is cut, with a warning
+    #[arg(long, value_name = "N")]
+    pub max_seq: Option<usize>,
+}
+
+/// Flags of a generation.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct GenerateArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub prompt: PromptArgs,
+    /// What the picture should not show
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub negative: Option<std::ffi::OsString>,
+    /// The picture to write
+    #[arg(short, long = "output", value_name = "FILE.png")]
+    pub output: Option<PathBuf>,
+    /// Also write the final latents, [1, 128, h, w]; without -o nothing is decoded
+    #[arg(long, value_name = "FILE.npy")]
+    pub latent_out: Option<PathBuf>,
+    /// Width and height, multiples of 16 (default 1024x1024; the demo model's 128x128)
+    #[arg(long, value_name = "WxH", conflicts_with_all = ["width", "height"])]
+    pub size: Option<String>,
+    /// Width in pixels
+    #[arg(long, value_name = "N")]
+    pub width: Option<u32>,
+    /// Height in pixels
+    #[arg(long, value_name = "N")]
+    pub height: Option<u32>,
+    /// Steps of the sampler (default 50; the demo model's 20)
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub steps: Option<i64>,
+    /// Scale of classifier-free guidance; 1 turns it off (default 3)
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub cfg: Option<f32>,
+    /// Shift of the schedule (default 5)
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub shift: Option<f64>,
+    /// Seed of the noise; -1 picks one (default 42)
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub seed: Option<i128>,
+    /// DiT blocks that the uncond row leaves out, by number; "" for none (default 22; the demo model's own)
+    #[arg(long, value_name = "LIST")]
+    pub skip_layers: Option<String>,
+    /// Progress (0 to 1) from which they are left out (default 0)
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub skip_start: Option<f64>,
+    /// Progress at which they are used again (default 1)
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub skip_stop: Option<f64>,
+    /// Text states instead of a prompt: the cond row's, then the uncond row's, each [L, width]
+    #[arg(long, value_name = "COND.npy[,UNCOND.npy]", conflicts_with_all = ["prompt", "prompt_file"])]
+    pub text_in: Option<String>,
+    /// Noise instead of the seed's, [128, h, w] or [1, 128, h, w]
+    #[arg(long, value_name = "FILE.npy")]
+    pub noise_in: Option<PathBuf>,
+    /// Make a picture again from its record
+    #[arg(long, value_name = "IMAGE.png")]
+    pub from: Option<PathBuf>,
+    /// No generation record in the picture
+    #[arg(long)]
+    pub no_metadata: bool,
+    /// The numerical tier; only `reference`
+    #[arg(long, value_name = "NAME", default_value = "reference")]
+    pub tier: String,
+    /// Options that front ends may send and this program cannot do yet.
+    #[command(flatten)]
+    pub unsupported: UnsupportedArgs,
+}
+
+/// Declares options that are refused by name.
+macro_rules! unsupported {
+    ($($field:ident = $name:literal),+ $(,)?) => {
+        /// Options of peers that are recognised, so that the refusal can say why.
+        #[derive(Args, Debug, Clone, Default)]
+        pub(crate) struct UnsupportedArgs {
+            $(
+                #[arg(long = $name, hide = true, num_args = 0..=1, allow_hyphen_values = true)]
+                #[allow(missing_docs)]
+                $field: Option<Option<String>>,
+            )+
+        }
+
+        impl UnsupportedArgs {
+            /// Refuses the first that was given.
+            pub(crate) fn check(&self) -> Result<()> {
+                $(if self.$field.is_some() {
+                    return Err(CliError::Usage(format!("--{}: not supported yet", $name)));
+                })+
+                Ok(())
+            }
+        }
+    };
+}
+
+unsupported! {
+    lora = "lora",
+    sampler = "sampler",
+    scheduler = "scheduler",
+    schedule = "schedule",
+    sigmas = "sigmas",
+    preset = "preset",
+    image = "image",
+    init_image = "init-image",
+    mask = "mask",
+    strength = "strength",
+    reference = "reference",
+    control = "control",
+    hires = "hires",
+    batch = "batch",
+    layout = "layout",
+    quantize = "quantize",
+    dit_file = "dit-file",
+    preview = "preview",
+}
+
+/// Flags of `moss tokenize`.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct TokenizeArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub prompt: PromptArgs,
+    /// A MOSS-Image folder (default: the demo model)
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+}
+
+/// Flags of `moss encode`.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct EncodeArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub prompt: PromptArgs,
+    /// The states to write, [L, width] f32 with bf16 values
+    #[arg(short, long = "output", value_name = "STATES.npy", required = true)]
+    pub output: PathBuf,
+}
+
+/// Flags of `moss decode`.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct DecodeArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub model: ModelArgs,
+    /// Latents, [128, h, w] or [1, 128, h, w]
+    #[arg(long, value_name = "LATENT.npy", required = true)]
+    pub latent_in: PathBuf,
+    /// The picture to write
+    #[arg(short, long = "output", value_name = "FILE.png", required = true)]
+    pub output: PathBuf,
+}
+
+/// Longest side of a picture.
+pub(crate) const MAX_SIDE: u32 = 4096;
+/// Most pixels of a picture.
+pub(crate) const MAX_PIXELS: u64 = 4_200_000;
+
+/// Checks one side: a positive multiple of 16 up to [`MAX_SIDE`].
+fn check_side(option: &str, side: u32) -> Result<()> {
+    let usage = |message: String| Err(CliError::Usage(format!("{option}: {message}")));
+    if side > MAX_SIDE {
+        return usage(format!("{side} is over {MAX_SIDE}, the longest side"));
+    }
+    if side == 0 || !side.is_multiple_of(16) {
+        let below = side / 16 * 16;
+        let above = below + 16;
+        return match (below, above) {
+            (0, _) => usage(format!("{side} is no multiple of 16; the nearest is 16")),
+            (_, above) if above > MAX_SIDE => {
+                usage(format!("{side} is no multiple of 16; the nearest is {below}"))
+            }
+            _ => usage(format!("{side} is no multiple of 16; the nearest are {below} and {above}")),
+        };
+    }
+    Ok(())
+}
+
+/// The picture's size from `--size`, or `--width` and `--height`, or what holds without them.
+///
+/// # Errors
+/// A usage error that names the option and, for a side that is no multiple of 16, the nearest legal ones.
+pub(crate) fn picture_size(args: &GenerateArgs, default: (u32, u32)) -> Result<(u32, u32)> {
+    let (width, height) = match &args.size {
+        Some(text) => {
+            let parsed =
+                text.split_once(['x', 'X']).and_then(|(w, h)| Some((w.parse().ok()?, h.parse().ok()?)));
+            parsed.ok_or_else(|| {
+                CliError::Usage(format!("--size: \"{text}\" is not WIDTHxHEIGHT, as in 1024x768"))
+            })?
+        }
+        None => (args.width.unwrap_or(default.0), args.height.unwrap_or(default.1)),
+    };
+    let (w_option, h_option) =
+        if args.size.is_some() { ("--size (width)", "--size (height)") } else { ("--width", "--height") };
+    check_side(w_option, width)?;
+    check_side(h_option, height)?;
+    let pixels = u64::from(width) * u64::from(height);
+    if pixels > MAX_PIXELS {
+        let option = if args.size.is_some() { "--size" } else { "--width and --height" };
+        return Err(CliError::Usage(format!(
+            "{option}: {width}x{height} is {:.2} megapixels, at most {:.1} are possible",
+            pixels as f64 / 1e6,
+            MAX_PIXELS as f64 / 1e6
+        )));
+    }
+    Ok((width, height))
+}
+
+/// `--steps` as a count.
+///
+/// # Errors
+/// A usage error below 1.
+pub(crate) fn steps(value: i64) -> Result<usize> {
+    match usize::try_from(value) {
+        Ok(steps @ 1..) => Ok(steps),
+        _ => Err(CliError::Usage(format!("--steps: {value}, at least 1 expected"))),
+    }
+}
+
+/// `--cfg`, finite and not negative.
+///
+/// # Errors
+/// A usage error that shows the value.
+pub(crate) fn cfg(value: f32) -> Result<f32> {
+    if value.is_finite() && value >= 0.0 {
+        Ok(value)
+    } else {
+        Err(CliError::Usage(format!("--cfg: {value}, a finite number from 0 expected")))
+    }
+}
+
+/// `--shift`, finite and positive.
+///
+/// # Errors
+/// A usage error that shows the value.
+pub(crate) fn shift(value: f64) -> Result<f64> {
+    if value.is_finite() && value > 0.0 {
+        Ok(value)
+    } else {
+        Err(CliError::Usage(format!("--shift: {value}, a finite number above 0 expected")))
+    }
+}
+
+/// `--seed`: 0 to 2^64 - 1, or -1 for a random one below 2^32 (torch's generator uses 32 bits).
+///
+/// # Errors
+/// A usage error for any other number.
+pub(crate) fn seed(value: i128) -> Result<u64> {
+    use std::hash::{BuildHasher, Hasher};
+    if value == -1 {
+        let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
+        return Ok(random & 0xffff_ffff);
+    }
+    u64::try_from(value)
+        .map_err(|_| CliError::Usage(format!("--seed: {value}, 0 to {} or -1 expected", u64::MAX)))
+}
+
+/// `--skip-layers`: numbers below `blocks`, separated by commas or blanks; empty for none.
+///
+/// # Errors
+/// A usage error that shows the number or text that is wrong.
+pub(crate) fn skip_layers(text: &str, blocks: usize) -> Result<Vec<usize>> {
+    let mut layers = Vec::new();
+    for part in text.split([',', ' ']).filter(|part| !part.is_empty()) {
+        match part.parse::<usize>() {
+            Ok(layer) if layer < blocks => layers.push(layer),
+            Ok(layer) => {
+                return Err(CliError::Usage(format!(
+                    "--skip-layers: {layer}, this model has blocks 0 to {}",
+                    blocks - 1
+                )));
+            }
+            Err(_) => {
+                return Err(CliError::Usage(format!("--skip-layers: \"{part}\" is not a block's number")));
+            }
+        }
+    }
+    layers.sort_unstable();
+    layers.dedup();
+    Ok(layers)
+}
+
+/// `--skip-start` or `--skip-stop`.
+///
+/// # Errors
+/// A usage error outside 0 to 1.
+pub(crate) fn progress(option: &str, value: f64) -> Result<f64> {
+    if (0.0..=1.0).contains(&value) {
+        Ok(value)
+    } else {
+        Err(CliError::Usage(format!("{option}: {value}, 0 to 1 expected")))
+    }
+}
+
+/// `--max-seq`.
+///
+/// # Errors
+/// A usage error for 0.
+pub(crate) fn max_seq(value: usize) -> Result<usize> {
+    if value == 0 {
+        return Err(CliError::Usage("--max-seq: 0, at least 1 expected".into()));
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(list: &[&str]) -> Result<(u32, u32)> {
+        let cli = Cli::try_parse_from([&["moss"], list].concat()).unwrap();
+        picture_size(&cli.generate, (1024, 1024))
+    }
+
+    fn usage<T: std::fmt::Debug>(result: Result<T>) -> String {
+        match result {
+            Err(CliError::Usage(message)) => message,
+            other => panic!("a usage error expected, {other:?} found"),
+        }
+    }
+
+    #[test]
+    fn sizes_name_the_nearest_legal_ones() {
+        assert_eq!(size(&[]).unwrap(), (1024, 1024));
+        assert_eq!(size(&["--size", "64x48"]).unwrap(), (64, 48));
+        assert_eq!(size(&["--width", "32"]).unwrap(), (32, 1024));
+        let message = usage(size(&["--size", "1000x512"]));
+        assert!(message.contains("992 and 1008"), "{message}");
+        assert!(usage(size(&["--height", "7"])).contains("the nearest is 16"));
+        assert!(usage(size(&["--width", "0"])).contains("the nearest is 16"));
+        assert!(usage(size(&["--size", "4112x16"])).contains("4096"));
+        assert!(usage(size(&["--size", "4096x4096"])).contains("megapixels"));
+        assert!(usage(size(&["--size", "big"])).contains("WIDTHxHEIGHT"));
+    }
+
+    #[test]
+    fn numbers_are_checked() {
+        assert_eq!(steps(4).unwrap(), 4);
+        assert!(usage(steps(0)).contains("--steps"));
+        assert!(usage(steps(-3)).contains("-3"));
+        assert!(usage(cfg(f32::NAN)).contains("--cfg"));
+        assert!(usage(cfg(-1.0)).contains("--cfg"));
+        assert!(usage(shift(0.0)).contains("--shift"));
+        assert_eq!(seed(1 << 40).unwrap(), 1 << 40);
+        assert!(seed(-1).unwrap() < 1 << 32);
+        assert!(usage(seed(-2)).contains("--seed"));
+        assert!(usage(seed(1 << 64)).contains("--seed"));
+        assert!(usage(progress("--skip-stop", 1.5)).contains("--skip-stop"));
+        assert!(usage(max_seq(0)).contains("--max-seq"));
+    }
+
+    #[test]
+    fn skip_layers_are_sorted_and_in_range() {
+        assert_eq!(skip_layers("24, 22,22", 42).unwrap(), [22, 24]);
+        assert!(skip_layers("", 42).unwrap().is_empty());
+        assert!(usage(skip_layers("42", 42)).contains("0 to 41"));
+        assert!(usage(skip_layers("x", 42)).contains("\"x\""));
+    }
+
+    #[test]
+    fn options_of_peers_are_refused_by_name() {
+        for option in ["--lora", "--init-image", "--sampler"] {
+            let cli = Cli::try_parse_from(["moss", option, "x"]).unwrap();
+            assert!(usage(cli.generate.unsupported.check()).contains(option));
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The demo model inside the program.
+
+include!(concat!(env!("OUT_DIR"), "/demo.rs"));

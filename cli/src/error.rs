@@ -1,0 +1,53 @@
+//! How the program ends when it does not succeed.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use moss_reference::model::RunError;
+
+/// Why the program stops; one line on stderr each.
+#[derive(Debug)]
+pub(crate) enum CliError {
+    /// Wrong or unsupported options: exit 2.
+    Usage(String),
+    /// Anything that goes wrong while running: exit 1.
+    Failed(String),
+    /// Ctrl-C: exit 130.
+    Cancelled,
+}
+
+/// Result of everything that a command does.
+pub(crate) type Result<T> = std::result::Result<T, CliError>;
+
+impl CliError {
+    /// A failure with what was being done or read.
+    pub(crate) fn failed(context: impl Display, error: impl Display) -> Self {
+        CliError::Failed(format!("{context}: {error}"))
+    }
+
+    /// The line for people, always one.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            CliError::Usage(message) | CliError::Failed(message) => message.replace(['\n', '\r'], " "),
+            CliError::Cancelled => "cancelled".into(),
+        }
+    }
+
+    /// The exit status.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            CliError::Failed(_) => ExitCode::from(1),
+            CliError::Usage(_) => ExitCode::from(2),
+            CliError::Cancelled => ExitCode::from(130),
+        }
+    }
+}
+
+impl From<RunError> for CliError {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Cancelled => CliError::Cancelled,
+            other => CliError::Failed(other.to_string()),
+        }
+    }
+}

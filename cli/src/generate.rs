@@ -1,0 +1,399 @@
+//! `moss --prompt TEXT -o FILE.png`.
+
+use std::path::{Path, PathBuf};
+
+use half::bf16;
+use moss_reference::backend::{Backend, HostData};
+use moss_reference::dit::Dit;
+use moss_reference::noise::randn;
+use moss_reference::pipeline::{self, Guidance, Model, Start, TOKEN_SIDE};
+use moss_reference::sampler;
+use moss_reference::vae::{self, Vae};
+
+use crate::args::{self, GenerateArgs};
+use crate::error::{CliError, Result};
+use crate::model::{self, MAX_SEQ, Source};
+use crate::npy;
+use crate::output::Destination;
+use crate::progress::{Progress, listen_for_ctrl_c};
+use crate::record::{self, Record, write_png};
+
+/// Channels of a latent token.
+const LATENT_CHANNELS: usize = 128;
+
+/// Everything that was asked for, checked, before any weight is read.
+struct Request {
+    prompt: String,
+    negative: String,
+    width: u32,
+    height: u32,
+    steps: usize,
+    guidance: Guidance,
+    shift: f64,
+    seed: u64,
+    max_seq: usize,
+    text_in: Option<(PathBuf, Option<PathBuf>)>,
+    noise_in: Option<PathBuf>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// What stops it, with the option or file named; nothing is written then.
+pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
+    args.unsupported.check()?;
+    if args.tier != "reference" {
+        return Err(CliError::Usage(format!("--tier {}: only the reference tier is supported", args.tier)));
+    }
+    if args.output.is_none() && args.latent_out.is_none() {
+        return Err(CliError::Usage("-o FILE.png or --latent-out FILE.npy is required".into()));
+    }
+    let mut progress = Progress::new(args.model.quiet);
+    listen_for_ctrl_c()?;
+    let picture = args.output.as_deref().map(|path| Destination::check("-o", path)).transpose()?;
+    let latent_out =
+        args.latent_out.as_deref().map(|path| Destination::check("--latent-out", path)).transpose()?;
+
+    let again = args.from.as_deref().map(record::read_record).transpose()?;
+    if let Some(record) = &again
+        && !record.from_files.is_empty()
+    {
+        let list = record.from_files.join(" and ");
+        progress
+            .warn(&format!("--from: the picture's {list} came from files, which its record does not hold"));
+    }
+    let source = Source::new(args.model.model.as_deref());
+    let defaults = Defaults::new(&source, again.as_ref());
+    let request = request(args, &defaults, &source)?;
+    if !source.is_demo() {
+        warn_of_size(&request, &progress);
+    }
+
+    let backend = crate::backend::open(&args.model, &progress)?;
+    progress.line(&backend.describe());
+    let model = source.open()?;
+    if source.is_demo() {
+        progress.line("model: the small demo model inside this program (--model DIR uses MOSS-Image)");
+    }
+    let identity = model.identity();
+    if let Some(record) = &again
+        && record.weights != identity
+    {
+        return Err(CliError::Failed(format!(
+            "--from: the picture was made with the model \"{}\" (weights {}), this one is \"{}\" (weights {identity})",
+            record.model, record.weights, source.name
+        )));
+    }
+    let guidance = with_default_skips(args, &request, &model, again.as_ref())?;
+    let request = Request { guidance, ..request };
+
+    let record = Record {
+        program: concat!("moss ", env!("CARGO_PKG_VERSION")).into(),
+        model: source.name.clone(),
+        weights: identity,
+        prompt: request.prompt.clone(),
+        negative: request.negative.clone(),
+        width: request.width,
+        height: request.height,
+        steps: request.steps,
+        cfg: request.guidance.cfg,
+        shift: request.shift,
+        seed: request.seed,
+        skip_layers: request.guidance.skip_layers.clone(),
+        skip_start: request.guidance.skip_start,
+        skip_stop: request.guidance.skip_stop,
+        max_seq: request.max_seq,
+        sampler: "euler".into(),
+        noise_layout: "torch-cpu".into(),
+        backend: "cpu".into(),
+        tier: "reference".into(),
+        from_files: [("text", request.text_in.is_some()), ("noise", request.noise_in.is_some())]
+            .iter()
+            .filter(|(_, given)| *given)
+            .map(|(name, _)| name.to_string())
+            .collect(),
+    };
+    let record = (!args.no_metadata).then_some(record);
+    generate(&backend, &model, &source, &request, &mut progress, picture, latent_out, record)
+}
+
+/// Values of options that were not given.
+struct Defaults {
+    prompt: Option<String>,
+    negative: String,
+    size: (u32, u32),
+    steps: usize,
+    cfg: f32,
+    shift: f64,
+    seed: u64,
+    skip_start: f64,
+    skip_stop: f64,
+    max_seq: usize,
+}
+
+impl Defaults {
+    fn new(source: &Source, again: Option<&Record>) -> Self {
+        match again {
+            Some(r) => Self {
+                prompt: Some(r.prompt.clone()),
+                negative: r.negative.clone(),
+                size: (r.width, r.height),
+                steps: r.steps,
+                cfg: r.cfg,
+                shift: r.shift,
+                seed: r.seed,
+                skip_start: r.skip_start,
+                skip_stop: r.skip_stop,
+                max_seq: r.max_seq,
+            },
+            None => Self {
+                prompt: None,
+                negative: String::new(),
+                size: source.size,
+                steps: source.steps,
+                cfg: 3.0,
+                shift: 5.0,
+                seed: 42,
+                skip_start: 0.0,
+                skip_stop: 1.0,
+                max_seq: MAX_SEQ,
+            },
+        }
+    }
+}
+
+fn request(args: &GenerateArgs, defaults: &Defaults, _source: &Source) -> Result<Request> {
+    let (width, height) = args::picture_size(args, defaults.size)?;
+    let text_in = args.text_in.as_deref().map(|list| match list.split_once(',') {
+        Some((cond, uncond)) => (PathBuf::from(cond), Some(PathBuf::from(uncond))),
+        None => (PathBuf::from(list), None),
+    });
+    let prompt = match model::prompt(&args.prompt)?.or_else(|| defaults.prompt.clone()) {
+        Some(prompt) => prompt,
+        None if text_in.is_some() => String::new(),
+        None => {
+            return Err(CliError::Usage(
+                "--prompt TEXT is required (or --prompt-file, --text-in, --from)".into(),
+            ));
+        }
+    };
+    let negative = match &args.negative {
+        Some(text) => model::utf8("--negative", text)?,
+        None => defaults.negative.clone(),
+    };
+    let skip_start = args::progress("--skip-start", args.skip_start.unwrap_or(defaults.skip_start))?;
+    let skip_stop = args::progress("--skip-stop", args.skip_stop.unwrap_or(defaults.skip_stop))?;
+    Ok(Request {
+        prompt,
+        negative,
+        width,
+        height,
+        steps: args.steps.map_or(Ok(defaults.steps), args::steps)?,
+        guidance: Guidance {
+            cfg: args::cfg(args.cfg.unwrap_or(defaults.cfg))?,
+            skip_layers: Vec::new(),
+            skip_start,
+            skip_stop,
+        },
+        shift: args::shift(args.shift.unwrap_or(defaults.shift))?,
+        seed: args.seed.map_or(Ok(defaults.seed), args::seed)?,
+        max_seq: args::max_seq(args.prompt.max_seq.unwrap_or(defaults.max_seq))?,
+        text_in,
+        noise_in: args.noise_in.clone(),
+    })
+}
+
+/// The guidance with its skipped blocks, which only the model's size can check.
+fn with_default_skips(
+    args: &GenerateArgs,
+    request: &Request,
+    model: &Model,
+    again: Option<&Record>,
+) -> Result<Guidance> {
+    let skip_layers = match (&args.skip_layers, again) {
+        (Some(text), _) => args::skip_layers(text, model.config.dit.num_layers)?,
+        (None, Some(record)) => record.skip_layers.clone(),
+        (None, None) => model.config.dit.uncond_skip_layers.clone(),
+    };
+    Ok(Guidance { skip_layers, ..request.guidance.clone() })
+}
+
+fn warn_of_size(request: &Request, progress: &Progress) {
+    let megapixels = f64::from(request.width) * f64::from(request.height) / 1e6;
+    if !(0.25..=4.0).contains(&megapixels) {
+        progress.warn(&format!(
+            "{}x{} is {megapixels:.2} megapixels; MOSS-Image works between 0.25 and 4",
+            request.width, request.height
+        ));
+    }
+}
+
+fn generate<B: Backend>(
+    backend: &B,
+    model: &Model,
+    source: &Source,
+    request: &Request,
+    progress: &mut Progress,
+    picture: Option<Destination>,
+    latent_out: Option<Destination>,
+    record: Option<Record>,
+) -> Result<()> {
+    let (h, w) = (request.height as usize / TOKEN_SIDE, request.width as usize / TOKEN_SIDE);
+    let sigmas = sampler::sigmas(request.steps, request.shift)
+        .map_err(|error| CliError::Usage(format!("--steps, --shift: {error}")))?;
+    if sigmas.len() - 1 < request.steps {
+        progress.line(&format!("schedule: {} of {} steps differ", sigmas.len() - 1, request.steps));
+    }
+    let noise = match &request.noise_in {
+        Some(path) => latents("--noise-in", path, Some((h, w)))?.0,
+        None => randn(request.seed, LATENT_CHANNELS * h * w),
+    };
+
+    let (states, text_time, stages) = text_states(backend, model, source, request, progress, h, w)?;
+    let (vae, _) = progress.stage("vae load", |_| Ok(Vae::load(backend, &model.config.vae, stages.vae)?))?;
+    let (dit, dit_time) =
+        progress.stage("dit load", |_| Ok(Dit::load(backend, &model.config.dit, stages.dit)?))?;
+    let start = Start { noise: &noise, h, w, sigmas: &sigmas, guidance: &request.guidance };
+    let (final_latents, denoise_time) = progress.stage("denoise", |progress| {
+        Ok(pipeline::denoise(backend, &dit, &states[0], states.get(1), &start, progress)?)
+    })?;
+    drop(dit);
+    if let Some(destination) = latent_out {
+        let shape = [1, LATENT_CHANNELS, h, w];
+        destination.write(|writer| npy::write(writer, &shape, &final_latents))?;
+    }
+    let mut vae_time = None;
+    if let Some(destination) = &picture {
+        let decoded = progress
+            .stage("vae", |progress| Ok(pipeline::decode(backend, &vae, &final_latents, h, w, progress)?));
+        let (pixels, took) =
+            decoded.map_err(|error| save_latents(error, destination, &final_latents, h, w))?;
+        vae_time = Some(took);
+        let rgb = vae::to_rgb8(&pixels);
+        destination
+            .write(|writer| write_png(writer, &rgb, request.width, request.height, record.as_ref()))?;
+    }
+    progress.finish();
+    let steps = progress.step_times().len().max(1);
+    let vae_text = vae_time.map_or("not run".into(), |t| format!("{:.2} s", t.as_secs_f64()));
+    progress.line(&format!(
+        "done: {} {}x{}, seed {}, text encoder {:.2} s, dit load {:.2} s, denoise {:.2} s ({:.3} s a step), vae {vae_text}",
+        picture.as_ref().map_or(Path::new("(no picture)"), Destination::path).display(),
+        request.width,
+        request.height,
+        request.seed,
+        text_time,
+        dit_time.as_secs_f64(),
+        denoise_time.as_secs_f64(),
+        denoise_time.as_secs_f64() / steps as f64,
+    ));
+    Ok(())
+}
+
+/// A decode that failed must not cost the denoising: the latents are saved beside the picture's place.
+fn save_latents(error: CliError, picture: &Destination, latents: &[f32], h: usize, w: usize) -> CliError {
+    let CliError::Failed(message) = error else { return error };
+    let path = picture.path().with_extension("latents.npy");
+    let saved = Destination::check("latents", &path)
+        .and_then(|destination| destination.write(|w_| npy::write(w_, &[1, LATENT_CHANNELS, h, w], latents)));
+    match saved {
+        Ok(()) => CliError::Failed(format!("vae: {message} (the latents are saved in {})", path.display())),
+        Err(other) => {
+            CliError::Failed(format!("vae: {message} (saving the latents failed too: {})", other.message()))
+        }
+    }
+}
+
+/// Text states of the cond and, when there is one, the uncond row; admits the whole run before the encoder loads.
+fn text_states<B: Backend>(
+    backend: &B,
+    model: &Model,
+    source: &Source,
+    request: &Request,
+    progress: &mut Progress,
+    h: usize,
+    w: usize,
+) -> Result<(Vec<B::Tensor>, f64, pipeline::Stages)> {
+    let uncond = request.guidance.has_uncond();
+    if let Some((cond_file, uncond_file)) = &request.text_in {
+        if uncond != uncond_file.is_some() {
+            let need =
+                if uncond { "two files (cond,uncond) unless --cfg is 1" } else { "one file when --cfg is 1" };
+            return Err(CliError::Usage(format!("--text-in: {need}")));
+        }
+        let width = model.config.dit.text_dim;
+        let arrays = std::iter::once(cond_file)
+            .chain(uncond_file)
+            .map(|path| text_array(path, width))
+            .collect::<Result<Vec<_>>>()?;
+        let lengths: Vec<usize> = arrays.iter().map(|array| array.shape[0]).collect();
+        let stages = model.stages(h, w, &lengths);
+        stages.admit(backend)?;
+        let states = arrays
+            .into_iter()
+            .map(|array| {
+                let data = array.data.into_iter().map(bf16::from_f32).collect();
+                backend.upload(HostData::Bf16(data), &array.shape)
+            })
+            .collect::<std::result::Result<Vec<_>, _>>()
+            .map_err(|error| CliError::failed("--text-in", error))?;
+        return Ok((states, 0.0, stages));
+    }
+    let tokenizer = source.tokenizer()?;
+    let mut ids = Vec::new();
+    let texts = [("prompt", &request.prompt), ("negative prompt", &request.negative)];
+    for (what, text) in texts.into_iter().take(1 + usize::from(uncond)) {
+        let encoded =
+            model::encode_prompt(&tokenizer, what, text, Some(request.max_seq), |w| progress.warn(w))?;
+        ids.push(encoded.ids);
+    }
+    let lengths: Vec<usize> = ids.iter().map(Vec::len).collect();
+    let mut stages = model.stages(h, w, &lengths);
+    stages.admit(backend)?;
+    let prompts: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
+    let spec = stages.take_text_encoder();
+    let (states, took) = progress
+        .stage("text encoder", |progress| Ok(pipeline::encode(backend, model, spec, &prompts, progress)?))?;
+    Ok((states, took.as_secs_f64(), stages))
+}
+
+/// Text states from a file, `[L, width]` or `[1, L, width]`.
+fn text_array(path: &Path, width: usize) -> Result<npy::Array> {
+    let mut array = npy::read("--text-in", path)?;
+    if array.shape.len() == 3 && array.shape[0] == 1 {
+        array.shape.remove(0);
+    }
+    match array.shape[..] {
+        [length, found] if length > 0 && found == width => Ok(array),
+        _ => Err(CliError::Failed(format!(
+            "--text-in {}: shape {:?}, [L, {width}] expected",
+            path.display(),
+            array.shape
+        ))),
+    }
+}
+
+/// Latents or noise from a file, `[128, h, w]` or `[1, 128, h, w]`, with `h` and `w`.
+///
+/// # Errors
+/// A failure that names the option, the file, the shape found and the one expected.
+pub(crate) fn latents(
+    option: &str,
+    path: &Path,
+    size: Option<(usize, usize)>,
+) -> Result<(Vec<f32>, usize, usize)> {
+    let mut array = npy::read(option, path)?;
+    if array.shape.len() == 4 && array.shape[0] == 1 {
+        array.shape.remove(0);
+    }
+    let fits = |h: usize, w: usize| size.is_none_or(|size| size == (h, w)) && h > 0 && w > 0;
+    match array.shape[..] {
+        [LATENT_CHANNELS, h, w] if fits(h, w) => Ok((array.data, h, w)),
+        _ => {
+            let expected = size.map_or("[128, h, w]".into(), |(h, w)| format!("[128, {h}, {w}]"));
+            let message =
+                format!("{option} {}: shape {:?}, {expected} expected", path.display(), array.shape);
+            Err(CliError::Failed(message))
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The model that a command works with, and the text of a prompt.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use moss_reference::pipeline::Model;
+use moss_reference::tokenizer::{Encoded, Tokenizer};
+use moss_reference::weights::ModelSource;
+
+use crate::args::{self, PromptArgs};
+use crate::embedded;
+use crate::error::{CliError, Result};
+
+/// Official limit of a prompt in tokens.
+pub(crate) const MAX_SEQ: usize = 4096;
+
+/// A model folder, or the demo model in the program.
+pub(crate) struct Source {
+    /// Where to read.
+    pub source: ModelSource,
+    /// `demo` or the folder's name, for messages and records.
+    pub name: String,
+    /// Picture size without flags.
+    pub size: (u32, u32),
+    /// Steps without flags.
+    pub steps: usize,
+}
+
+impl Source {
+    /// The folder that `--model` named, or the demo model.
+    pub(crate) fn new(model: Option<&Path>) -> Self {
+        match model {
+            Some(folder) => Self {
+                source: ModelSource::Folder(folder.to_path_buf()),
+                name: folder_name(folder),
+                size: (1024, 1024),
+                steps: 50,
+            },
+            None => Self {
+                source: ModelSource::Embedded(embedded::DEMO),
+                name: "demo".into(),
+                size: (128, 128),
+                steps: 20,
+            },
+        }
+    }
+
+    /// Whether this is the demo model.
+    pub(crate) fn is_demo(&self) -> bool {
+        matches!(self.source, ModelSource::Embedded(_))
+    }
+
+    /// Opens and checks all parts.
+    ///
+    /// # Errors
+    /// A failure that names the file.
+    pub(crate) fn open(&self) -> Result<Model> {
+        Model::open(&self.source).map_err(|error| CliError::Failed(error.to_string()))
+    }
+
+    /// Opens the tokenizer alone.
+    ///
+    /// # Errors
+    /// A failure that names the file.
+    pub(crate) fn tokenizer(&self) -> Result<Tokenizer> {
+        let folder = match &self.source {
+            ModelSource::Folder(folder) => Tokenizer::from_folder(folder.join("tokenizer")),
+            embedded => {
+                let read = |name: &str| embedded.read(&format!("tokenizer/{name}"));
+                let bytes = |name| read(name).map_err(|error| CliError::Failed(error.to_string()));
+                Tokenizer::from_bytes(&bytes("tokenizer.json")?, &bytes("tokenizer_config.json")?, None)
+            }
+        };
+        folder.map_err(|error| CliError::Failed(error.to_string()))
+    }
+}
+
+/// The last part of a folder's path, or the path itself.
+fn folder_name(folder: &Path) -> String {
+    let name = folder.canonicalize().ok().and_then(|path| path.file_name().map(PathBuf::from));
+    name.unwrap_or_else(|| folder.to_path_buf()).display().to_string()
+}
+
+/// UTF-8 text of an option's value.
+///
+/// # Errors
+/// A usage error that names the option.
+pub(crate) fn utf8(option: &str, text: &std::ffi::OsStr) -> Result<String> {
+    let text = text.to_str().ok_or_else(|| CliError::Usage(format!("{option}: the text is not UTF-8")))?;
+    Ok(text.to_string())
+}
+
+/// The prompt from `--prompt`, `--prompt-file` or standard input; a byte order mark is dropped, nothing else is touched.
+///
+/// # Errors
+/// A usage error when it is not UTF-8, a failure when the file cannot be read.
+pub(crate) fn prompt(args: &PromptArgs) -> Result<Option<String>> {
+    let (option, path) = match (&args.prompt, &args.prompt_file) {
+        (Some(text), _) if text != "-" => return utf8("--prompt", text).map(Some),
+        (Some(_), _) => ("--prompt", Path::new("-")),
+        (None, Some(path)) => ("--prompt-file", path.as_path()),
+        (None, None) => return Ok(None),
+    };
+    let mut bytes = Vec::new();
+    let read = if path == Path::new("-") {
+        std::io::stdin().lock().read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes))
+    };
+    read.map_err(|error| CliError::failed(format!("{option} {}", path.display()), error))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        CliError::Usage(format!("{option} {}: the text is not UTF-8: {error}", path.display()))
+    })?;
+    Ok(Some(text.strip_prefix('\u{feff}').unwrap_or(&text).to_string()))
+}
+
+/// Token ids of a prompt, with warnings for what its author should know.
+///
+/// # Errors
+/// A usage error for a bad `--max-seq`, a failure when the template cannot be applied.
+pub(crate) fn encode_prompt(
+    tokenizer: &Tokenizer,
+    what: &str,
+    text: &str,
+    max_seq: Option<usize>,
+    warn: impl Fn(&str),
+) -> Result<Encoded> {
+    let max_seq = args::max_seq(max_seq.unwrap_or(MAX_SEQ))?;
+    let encoded = tokenizer
+        .encode_prompt(text, max_seq)
+        .map_err(|error| CliError::failed(format!("the {what}"), error))?;
+    if encoded.total > encoded.ids.len() {
+        warn(&format!(
+            "the {what} has {} tokens, the last {} are cut off (--max-seq {max_seq})",
+            encoded.total,
+            encoded.total - encoded.ids.len()
+        ));
+    }
+    for token in tokenizer.added_tokens_in(text) {
+        warn(&format!(
+            "the {what} contains the special token {token}, which the model reads as a control sign"
+        ));
+    }
+    Ok(encoded)
+}

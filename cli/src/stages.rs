@@ -1,0 +1,107 @@
+//! The commands that run one stage alone.
+
+use std::path::Path;
+
+use moss_reference::backend::{Backend as _, Tensor as _};
+use moss_reference::pipeline::{self, TOKEN_SIDE};
+use moss_reference::vae::{self, Vae};
+
+use crate::args::{self, DecodeArgs, EncodeArgs, MAX_PIXELS, MAX_SIDE, TokenizeArgs};
+use crate::error::{CliError, Result};
+use crate::generate::latents;
+use crate::model::{self, Source};
+use crate::npy;
+use crate::output::Destination;
+use crate::progress::{Progress, listen_for_ctrl_c};
+use crate::record::{read_texts, write_png};
+
+fn required_prompt(args: &args::PromptArgs) -> Result<String> {
+    model::prompt(args)?.ok_or_else(|| CliError::Usage("--prompt TEXT is required (or --prompt-file)".into()))
+}
+
+/// `moss tokenize`: the ids on stdout, their number on stderr.
+///
+/// # Errors
+/// What stops it.
+#[allow(clippy::print_stdout)]
+pub(crate) fn tokenize(args: &TokenizeArgs) -> Result<()> {
+    let prompt = required_prompt(&args.prompt)?;
+    let progress = Progress::new(false);
+    let tokenizer = Source::new(args.model.as_deref()).tokenizer()?;
+    let encoded =
+        model::encode_prompt(&tokenizer, "prompt", &prompt, args.prompt.max_seq, |w| progress.warn(w))?;
+    progress.line(&format!("{} tokens", encoded.ids.len()));
+    let ids: Vec<String> = encoded.ids.iter().map(u32::to_string).collect();
+    println!("{}", ids.join(" "));
+    Ok(())
+}
+
+/// `moss encode`: text states to a file.
+///
+/// # Errors
+/// What stops it; nothing is written then.
+pub(crate) fn encode(args: &EncodeArgs) -> Result<()> {
+    let prompt = required_prompt(&args.prompt)?;
+    let mut progress = Progress::new(args.model.quiet);
+    listen_for_ctrl_c()?;
+    let destination = Destination::check("-o", &args.output)?;
+    let source = Source::new(args.model.model.as_deref());
+    let backend = crate::backend::open(&args.model, &progress)?;
+    let model = source.open()?;
+    let tokenizer = source.tokenizer()?;
+    let encoded =
+        model::encode_prompt(&tokenizer, "prompt", &prompt, args.prompt.max_seq, |w| progress.warn(w))?;
+    let spec = model.stages(1, 1, &[encoded.ids.len()]).take_text_encoder();
+    let (states, _) = progress.stage("text encoder", |progress| {
+        Ok(pipeline::encode(&backend, &model, spec, &[&encoded.ids], progress)?)
+    })?;
+    let data = backend.download(&states[0]).map_err(|error| CliError::failed("text states", error))?.to_f32();
+    destination.write(|writer| npy::write(writer, states[0].shape(), &data))?;
+    progress.finish();
+    progress.line(&format!("done: {} {:?}", args.output.display(), states[0].shape()));
+    Ok(())
+}
+
+/// `moss decode`: latents to a picture.
+///
+/// # Errors
+/// What stops it; nothing is written then.
+pub(crate) fn decode(args: &DecodeArgs) -> Result<()> {
+    let mut progress = Progress::new(args.model.quiet);
+    listen_for_ctrl_c()?;
+    let destination = Destination::check("-o", &args.output)?;
+    let (data, h, w) = latents("--latent-in", &args.latent_in, None)?;
+    let (height, width) = (h * TOKEN_SIDE, w * TOKEN_SIDE);
+    if height.max(width) > MAX_SIDE as usize || (height * width) as u64 > MAX_PIXELS {
+        let path = args.latent_in.display();
+        return Err(CliError::Failed(format!("--latent-in {path}: {width}x{height} pixels are too many")));
+    }
+    let backend = crate::backend::open(&args.model, &progress)?;
+    let model = Source::new(args.model.model.as_deref()).open()?;
+    let spec = model.stages(h, w, &[1]).vae;
+    let (pixels, _) = progress.stage("vae", |progress| {
+        let vae = Vae::load(&backend, &model.config.vae, spec)?;
+        Ok(pipeline::decode(&backend, &vae, &data, h, w, progress)?)
+    })?;
+    let rgb = vae::to_rgb8(&pixels);
+    destination.write(|writer| write_png(writer, &rgb, width as u32, height as u32, None))?;
+    progress.finish();
+    progress.line(&format!("done: {} {width}x{height}", args.output.display()));
+    Ok(())
+}
+
+/// `moss inspect`: the text chunks of a picture on stdout.
+///
+/// # Errors
+/// A failure that names the file.
+#[allow(clippy::print_stdout)]
+pub(crate) fn inspect(file: &Path) -> Result<()> {
+    let texts = read_texts(file)?;
+    if texts.is_empty() {
+        return Err(CliError::failed(file.display(), "no text in this picture"));
+    }
+    for (keyword, text) in texts {
+        println!("{keyword}: {text}");
+    }
+    Ok(())
+}

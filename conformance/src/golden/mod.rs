@@ -1,0 +1,7 @@
+//! Golden cases: how close a backend is to the official pipeline.
+
+mod case;
+mod run;
+
+pub use case::{Case, CaseError, CheckpointName, Provenance, Request};
+pub use run::{Outcome, RunCaseError, run_case};
