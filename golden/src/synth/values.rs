@@ -70,9 +70,13 @@ impl Kind {
         } else {
             let residual = ["proj.o.", ".proj.weight", "ffn_down", "out_proj", "o_proj", "down_proj"];
             let adds = name.contains(".blocks.") || name.starts_with("layers.");
-            let gain = match adds && residual.iter().any(|part| name.contains(part)) {
-                true => 1.0 / (2.0 * layers as f32).sqrt(),
-                false => 1.0,
+            let gain = if adds && residual.iter().any(|part| name.contains(part)) {
+                1.0 / (2.0 * layers as f32).sqrt()
+            } else if name.ends_with("modulation.weight") {
+                // Adaptive norms are trained from zero and stay small.
+                0.25
+            } else {
+                1.0
             };
             linear(0.0, gain / (fan_in as f32).sqrt())
         };
