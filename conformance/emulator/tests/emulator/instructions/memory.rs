@@ -79,6 +79,10 @@ fn loads_extend_as_they_say() {
                 ("s", format!("global_{name} %0, %4, %3 offset:6")),
                 ("d", format!("{ds} %0, %2 offset:6")),
             ] {
+                // One width shows that the other address forms reach the same loads.
+                if matches!(tag, "f" | "s") && name != "load_i16" {
+                    continue;
+                }
                 let (got, _) = run(&format!("{name}_{tag}"), &text, 1, arch);
                 for l in 0..32 {
                     assert_eq!(got[l], want(256 * l + 6), "{arch} {text} lane {l}");
