@@ -5,10 +5,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use moss_conformance::battery::{Demand, all_served};
 use moss_golden::synth::{self, Preset};
 use moss_hip::memory::{RESERVE, SLOTS};
 use moss_hip::{Error, HipBackend, Host, Options, list_devices};
-use moss_reference::backend::{Backend, HostData, Tensor as _};
+use moss_reference::backend::{Backend, BackendError, HostData, Tensor as _};
 use moss_reference::cpu::CpuBackend;
 use moss_reference::dit::Dit;
 use moss_reference::model::Silent;
@@ -44,6 +45,38 @@ fn emulated(test: &str, env: &[(&str, &str)]) -> bool {
 fn open(options: Options) -> HipBackend {
     let options = Options { wait_limit: Duration::from_secs(3600), ..options };
     HipBackend::open(options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The kernels serve multiples of 16 and the official head sizes; other sizes are refused by name.
+fn not_served(error: &BackendError) -> bool {
+    matches!(error.0.downcast_ref::<Error>(), Some(Error::Launch(_) | Error::Weight { .. }))
+}
+
+fn battery() {
+    let backend = open(Options::default());
+    let summaries =
+        all_served(&[backend], Demand::Bits, &not_served).unwrap_or_else(|error| panic!("{error}"));
+    for summary in &summaries {
+        eprintln!("{summary}");
+        assert!(summary.cases > 0, "{summary}");
+    }
+}
+
+#[test]
+fn battery_on_gfx1100() {
+    if emulated("battery_on_gfx1100", &[("MOSS_EMULATE", "gfx1100")]) {
+        battery();
+    }
+}
+
+#[test]
+fn battery_on_gfx1200() {
+    if emulated(
+        "battery_on_gfx1200",
+        &[("MOSS_EMULATE", "gfx1200"), ("MOSS_EMULATE_STREAMS", "early-copies")],
+    ) {
+        battery();
+    }
 }
 
 /// A synthetic checkpoint of the demo model's sizes.

@@ -128,7 +128,7 @@ template <int D, bool QUERY_IN_REGISTERS> DEVICE void attention(ATTENTION_PARAME
     bf16* to = out + token * q_stride + head * D + half * 8;
     UNROLL for (int d = 0; d < SLICES; d++) {
         Eight y;
-        for (int e = 0; e < 8; e++) y.at[e] = o[d][e] / sum;
+        for (int e = 0; e < 8; e++) y.at[e] = (o[d][e] + 0.0f) / sum; // +0 for the -0 of an underflow
         store8(to + d * 16, y);
     }
 }

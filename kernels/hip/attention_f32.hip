@@ -127,7 +127,7 @@ KERNEL(THREADS) void attention_f32(const float* __restrict__ q, const float* __r
         float* to = out + (first + (i64)query) * q_stride + (i64)head * dim;
         UNROLL for (int i = 0; i < COLUMNS; i++) {
             int column = o_column + 64 * i;
-            if (column < dim) to[column] = o[a][i] / sum;
+            if (column < dim) to[column] = (o[a][i] + 0.0f) / sum; // +0 for the -0 of an underflow
         }
     }
 }

@@ -59,6 +59,8 @@ pub struct Summary {
     pub op: &'static str,
     /// Cases that ran, over all backends.
     pub cases: usize,
+    /// Cases that a backend refused, because it does not serve their sizes.
+    pub refused: usize,
     /// Elements compared in all.
     pub elements: usize,
     /// The case that used most of its budget against f64, and its comparison.
@@ -68,6 +70,9 @@ pub struct Summary {
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {} cases, {} elements", self.op, self.cases, self.elements)?;
+        if self.refused > 0 {
+            write!(f, ", {} cases refused", self.refused)?;
+        }
         match &self.worst {
             Some((case, comparison)) => write!(f, "; against f64 worst in {case}: {comparison}"),
             None => Ok(()),
@@ -91,7 +96,19 @@ pub fn run<B: Backend, C: Case>(
     backends: &[B],
     demand: Demand,
 ) -> Result<Summary, BatteryError> {
-    let mut summary = Summary { op, cases: 0, elements: 0, worst: None };
+    run_served(op, cases, backends, demand, &|_| false)
+}
+
+/// As [`run`] on backends that do not serve every size: a case that fails with an error that `refuses` knows is counted and
+/// left out.
+pub fn run_served<B: Backend, C: Case>(
+    op: &'static str,
+    cases: impl IntoIterator<Item = C>,
+    backends: &[B],
+    demand: Demand,
+    refuses: &dyn Fn(&BackendError) -> bool,
+) -> Result<Summary, BatteryError> {
+    let mut summary = Summary { op, cases: 0, refused: 0, elements: 0, worst: None };
     for case in cases {
         let expected = case.expected();
         let values: Vec<f64> = expected.iter().map(|e| e.value).collect();
@@ -101,7 +118,13 @@ pub fn run<B: Backend, C: Case>(
         };
         for backend in backends {
             let name = format!("{}: {}", backend.describe(), case.name());
-            let actual = result_of(&case, backend)?;
+            let actual = match result_of(&case, backend) {
+                Err(BatteryError::Backend { source, .. }) if refuses(&source) => {
+                    summary.refused += 1;
+                    continue;
+                }
+                result => result?,
+            };
             if let Some(bits) = &bits {
                 same_bits(&name, &actual, bits)?;
             }
@@ -135,22 +158,31 @@ fn result_of<B: Backend, C: Case>(case: &C, backend: &B) -> Result<Vec<f32>, Bat
 
 /// Runs every operation's cases on some backends, one summary an operation.
 pub fn all<B: Backend>(backends: &[B], demand: Demand) -> Result<Vec<Summary>, BatteryError> {
+    all_served(backends, demand, &|_| false)
+}
+
+/// As [`all`] on backends that do not serve every size; see [`run_served`].
+pub fn all_served<B: Backend>(
+    backends: &[B],
+    demand: Demand,
+    refuses: &dyn Fn(&BackendError) -> bool,
+) -> Result<Vec<Summary>, BatteryError> {
     Ok(vec![
-        run("concat", elementwise::concat_cases(), backends, demand)?,
-        run("to_bf16", elementwise::to_bf16_cases(), backends, demand)?,
-        run("norm", norm::norm_cases(), backends, demand)?,
-        run("head_norm_rope", norm::head_norm_rope_cases(), backends, demand)?,
-        run("gated_norm", norm::gated_norm_cases(), backends, demand)?,
-        run("attention", attention::cases(), backends, demand)?,
-        run("sigmoid_gate", elementwise::sigmoid_gate_cases(), backends, demand)?,
-        run("linear", linear::linear_cases(), backends, demand)?,
-        run("linear_glu", linear::glu_cases(), backends, demand)?,
-        run("causal_conv_silu", elementwise::causal_conv_cases(), backends, demand)?,
-        run("gated_delta_rule", delta::cases(), backends, demand)?,
-        run("euler_step", elementwise::euler_cases(), backends, demand)?,
-        run("unpack_latents", image::unpack_cases(), backends, demand)?,
-        run("conv2d", image::conv_cases(), backends, demand)?,
-        run("group_norm", image::group_norm_cases(), backends, demand)?,
+        run_served("concat", elementwise::concat_cases(), backends, demand, refuses)?,
+        run_served("to_bf16", elementwise::to_bf16_cases(), backends, demand, refuses)?,
+        run_served("norm", norm::norm_cases(), backends, demand, refuses)?,
+        run_served("head_norm_rope", norm::head_norm_rope_cases(), backends, demand, refuses)?,
+        run_served("gated_norm", norm::gated_norm_cases(), backends, demand, refuses)?,
+        run_served("attention", attention::cases(), backends, demand, refuses)?,
+        run_served("sigmoid_gate", elementwise::sigmoid_gate_cases(), backends, demand, refuses)?,
+        run_served("linear", linear::linear_cases(), backends, demand, refuses)?,
+        run_served("linear_glu", linear::glu_cases(), backends, demand, refuses)?,
+        run_served("causal_conv_silu", elementwise::causal_conv_cases(), backends, demand, refuses)?,
+        run_served("gated_delta_rule", delta::cases(), backends, demand, refuses)?,
+        run_served("euler_step", elementwise::euler_cases(), backends, demand, refuses)?,
+        run_served("unpack_latents", image::unpack_cases(), backends, demand, refuses)?,
+        run_served("conv2d", image::conv_cases(), backends, demand, refuses)?,
+        run_served("group_norm", image::group_norm_cases(), backends, demand, refuses)?,
     ])
 }
 

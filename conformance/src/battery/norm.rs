@@ -121,7 +121,8 @@ pub(super) fn head_norm_rope_cases() -> Vec<HeadNormRope> {
                         ),
                     };
                     cases.push(HeadNormRope {
-                        x: rng.bf16(&[tokens, first + count * (dim + gap) + 1], fill),
+                        // Rows end behind the last head, or one column later.
+                        x: rng.bf16(&[tokens, first + count * (dim + gap) + first % 2], fill),
                         heads,
                         weight: rng.bf16(&[dim], Fill::Normal(1.0)),
                         cos: table(f32::cos),
