@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Encode(EncodeArgs),
     /// Decode latents to a picture.
     Decode(DecodeArgs),
+    /// Check a backend against the definitions and the official pipeline's results.
+    Conformance(ConformanceArgs),
     /// Print the generation record in a picture.
     Inspect {
         /// A PNG that moss wrote.
@@ -229,6 +231,23 @@ pub(crate) struct DecodeArgs {
     /// The picture to write
     #[arg(short, long = "output", value_name = "FILE.png", required = true)]
     pub output: PathBuf,
+}
+
+/// Flags of `moss conformance`.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct ConformanceArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub model: ModelArgs,
+    /// A golden case to run, with case.json and tensors.npz (default: those in golden/cases, when that is here)
+    #[arg(long, value_name = "DIR")]
+    pub case: Vec<PathBuf>,
+    /// Fewer cases, for a first look
+    #[arg(long)]
+    pub quick: bool,
+    /// A report to write, in the format that its name ends in: .md, .json or .html
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub report: Vec<PathBuf>,
 }
 
 /// Longest side of a picture.

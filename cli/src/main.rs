@@ -2,6 +2,7 @@
 
 mod args;
 mod backend;
+mod conformance;
 mod embedded;
 mod error;
 mod generate;
@@ -47,6 +48,7 @@ fn dispatch(cli: &Cli) -> error::Result<()> {
         Some(Command::Tokenize(args)) => stages::tokenize(args),
         Some(Command::Encode(args)) => stages::encode(args),
         Some(Command::Decode(args)) => stages::decode(args),
+        Some(Command::Conformance(args)) => conformance::run(args),
         Some(Command::Inspect { file }) => stages::inspect(file),
     }
 }

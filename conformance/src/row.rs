@@ -34,6 +34,16 @@ pub enum Rule {
     AtLeast,
 }
 
+impl Rule {
+    /// The rule as a sign between a figure and its limit.
+    pub fn sign(self) -> &'static str {
+        match self {
+            Rule::AtMost => "<=",
+            Rule::AtLeast => ">=",
+        }
+    }
+}
+
 /// A figure with its limit.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
@@ -64,16 +74,20 @@ impl Row {
         }
     }
 
-    /// Share of the limit that is used, for figures that must stay below one.
+    /// Share of the limit that is used. For figures that must not be below their limit (cosines) it is what they lack to 1,
+    /// over what they may lack.
     pub fn share(&self) -> Option<f64> {
-        (self.rule == Rule::AtMost && self.limit > 0.0).then(|| self.figure / self.limit)
+        match self.rule {
+            Rule::AtMost => (self.limit > 0.0).then(|| self.figure / self.limit),
+            Rule::AtLeast => (self.limit < 1.0).then(|| (1.0 - self.figure) / (1.0 - self.limit)),
+        }
     }
 }
 
 impl std::fmt::Display for Row {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let verdict = if self.passes() { "ok  " } else { "FAIL" };
-        let sign = if self.rule == Rule::AtMost { "<=" } else { ">=" };
+        let sign = self.rule.sign();
         write!(f, "{verdict} {} / {}: {:.6e} {sign} {:.6e}", self.group, self.name, self.figure, self.limit)?;
         if let Some(share) = self.share() {
             write!(f, " ({:.1} %)", 100.0 * share)?;
@@ -105,5 +119,7 @@ mod tests {
         assert!(row(1.1, 1.0, Rule::AtMost).to_string().contains("worst at 3"));
         assert_eq!(row(0.5, 1.0, Rule::AtMost).share(), Some(0.5));
         assert_eq!(row(0.5, 0.0, Rule::AtMost).share(), None);
+        assert_eq!(row(0.75, 0.5, Rule::AtLeast).share(), Some(0.5));
+        assert_eq!(row(0.75, 1.0, Rule::AtLeast).share(), None);
     }
 }

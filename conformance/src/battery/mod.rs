@@ -15,6 +15,7 @@ use moss_reference::oracle::OracleBackend;
 
 use crate::bounded::Bounded;
 use crate::compare::{CompareError, Comparison, compare, same_bits};
+use crate::row::{Row, Rule, Word};
 
 use inputs::Stored;
 pub use inputs::{Fill, Host, Rng};
@@ -65,6 +66,33 @@ pub struct Summary {
     pub elements: usize,
     /// The case that used most of its budget against f64, and its comparison.
     pub worst: Option<(String, Comparison)>,
+}
+
+/// What an operation showed, as a line of a report in the group `operations`; an operation that broke is named by its row.
+pub fn row(op: &str, demand: Demand, result: &Result<Summary, BatteryError>, word: Word) -> Row {
+    let (name, figure, detail) = match result {
+        Ok(summary) => {
+            let used = summary.worst.as_ref().map_or(0.0, |(_, comparison)| comparison.worst.budget_used);
+            let Summary { cases, refused, elements, .. } = summary;
+            let refused = if *refused > 0 { format!(", {refused} cases refused") } else { String::new() };
+            (format!("{op}: {cases} cases, {elements} elements{refused}"), used, summary.to_string())
+        }
+        Err(error) => {
+            let figure = match error {
+                BatteryError::Apart(CompareError::OverBudget { comparison, .. }) => {
+                    comparison.worst.budget_used
+                }
+                _ => f64::INFINITY,
+            };
+            (op.to_string(), figure, error.to_string())
+        }
+    };
+    let reason = match demand {
+        Demand::Bits => "the scalar oracle's bits, and the f64 budget of the definition's roundings",
+        Demand::Budget => "the f64 budget of the definition's roundings",
+    };
+    let (group, reason) = ("operations".into(), reason.into());
+    Row { group, name, figure, limit: 1.0, rule: Rule::AtMost, reason, detail, word }
 }
 
 impl std::fmt::Display for Summary {
@@ -156,7 +184,64 @@ fn result_of<B: Backend, C: Case>(case: &C, backend: &B) -> Result<Vec<f32>, Bat
     })
 }
 
-/// Runs every operation's cases on some backends, one summary an operation.
+/// The operations, in the order in which [`all`] runs them.
+pub const OPERATIONS: [&str; 15] = [
+    "concat",
+    "to_bf16",
+    "norm",
+    "head_norm_rope",
+    "gated_norm",
+    "attention",
+    "sigmoid_gate",
+    "linear",
+    "linear_glu",
+    "causal_conv_silu",
+    "gated_delta_rule",
+    "euler_step",
+    "unpack_latents",
+    "conv2d",
+    "group_norm",
+];
+
+/// Runs one in `stride` of the cases of operation `op`, from the first on; for `refuses` see [`run_served`].
+///
+/// # Panics
+/// When there is no such operation.
+pub fn one<B: Backend>(
+    op: &str,
+    backends: &[B],
+    demand: Demand,
+    stride: usize,
+    refuses: &dyn Fn(&BackendError) -> bool,
+) -> Result<Summary, BatteryError> {
+    macro_rules! choose {
+        ($($name:literal: $cases:expr),+ $(,)?) => {
+            match op {
+                $($name => run_served($name, $cases.into_iter().step_by(stride), backends, demand, refuses),)+
+                _ => panic!("battery: no operation {op}"),
+            }
+        };
+    }
+    choose! {
+        "concat": elementwise::concat_cases(),
+        "to_bf16": elementwise::to_bf16_cases(),
+        "norm": norm::norm_cases(),
+        "head_norm_rope": norm::head_norm_rope_cases(),
+        "gated_norm": norm::gated_norm_cases(),
+        "attention": attention::cases(),
+        "sigmoid_gate": elementwise::sigmoid_gate_cases(),
+        "linear": linear::linear_cases(),
+        "linear_glu": linear::glu_cases(),
+        "causal_conv_silu": elementwise::causal_conv_cases(),
+        "gated_delta_rule": delta::cases(),
+        "euler_step": elementwise::euler_cases(),
+        "unpack_latents": image::unpack_cases(),
+        "conv2d": image::conv_cases(),
+        "group_norm": image::group_norm_cases(),
+    }
+}
+
+/// Runs every operation's cases on some backends, one summary an operation, up to the first that fails.
 pub fn all<B: Backend>(backends: &[B], demand: Demand) -> Result<Vec<Summary>, BatteryError> {
     all_served(backends, demand, &|_| false)
 }
@@ -167,23 +252,7 @@ pub fn all_served<B: Backend>(
     demand: Demand,
     refuses: &dyn Fn(&BackendError) -> bool,
 ) -> Result<Vec<Summary>, BatteryError> {
-    Ok(vec![
-        run_served("concat", elementwise::concat_cases(), backends, demand, refuses)?,
-        run_served("to_bf16", elementwise::to_bf16_cases(), backends, demand, refuses)?,
-        run_served("norm", norm::norm_cases(), backends, demand, refuses)?,
-        run_served("head_norm_rope", norm::head_norm_rope_cases(), backends, demand, refuses)?,
-        run_served("gated_norm", norm::gated_norm_cases(), backends, demand, refuses)?,
-        run_served("attention", attention::cases(), backends, demand, refuses)?,
-        run_served("sigmoid_gate", elementwise::sigmoid_gate_cases(), backends, demand, refuses)?,
-        run_served("linear", linear::linear_cases(), backends, demand, refuses)?,
-        run_served("linear_glu", linear::glu_cases(), backends, demand, refuses)?,
-        run_served("causal_conv_silu", elementwise::causal_conv_cases(), backends, demand, refuses)?,
-        run_served("gated_delta_rule", delta::cases(), backends, demand, refuses)?,
-        run_served("euler_step", elementwise::euler_cases(), backends, demand, refuses)?,
-        run_served("unpack_latents", image::unpack_cases(), backends, demand, refuses)?,
-        run_served("conv2d", image::conv_cases(), backends, demand, refuses)?,
-        run_served("group_norm", image::group_norm_cases(), backends, demand, refuses)?,
-    ])
+    OPERATIONS.iter().map(|op| one(op, backends, demand, 1, refuses)).collect()
 }
 
 #[cfg(test)]
@@ -234,13 +303,17 @@ mod tests {
         let error = run_once(drifting([0.0, -0.0], expected), Demand::Bits).unwrap_err();
         assert!(matches!(error, BatteryError::Apart(CompareError::Bits { .. })), "{error}");
         assert!(error.to_string().starts_with("scalar oracle: drifting: 1 of 1 elements"), "{error}");
+        let row = row("drift", Demand::Bits, &Err(error), Word::Measured);
+        assert!(!row.passes() && row.name == "drift" && row.detail.contains("1 of 1 elements"), "{row}");
     }
 
     #[test]
     fn equal_bits_fail_outside_the_budget() {
         let expected = Bounded::new(1.0, 0.25);
         for demand in [Demand::Bits, Demand::Budget] {
-            run_once(drifting([1.25, 1.25], expected), demand).unwrap();
+            let within = run_once(drifting([1.25, 1.25], expected), demand);
+            let row = row("drift", demand, &within, Word::Measured);
+            assert!(row.passes() && row.share() == Some(1.0), "{row}");
             let error = run_once(drifting([1.5, 1.5], expected), demand).unwrap_err();
             assert!(matches!(error, BatteryError::Apart(CompareError::OverBudget { .. })), "{error}");
         }
