@@ -61,6 +61,21 @@ pub(crate) struct ModelArgs {
     /// Threads of the cpu backend (default: one a core); the result does not depend on it
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+    /// The GPU: its number, its PCI address or part of its name (default: the best discrete one that is supported)
+    #[arg(long, value_name = "N|NAME|PCI")]
+    pub device: Option<String>,
+    /// Most device memory to use, in GiB; the result does not depend on it
+    #[arg(long, value_name = "GIB", allow_negative_numbers = true)]
+    pub vram_budget: Option<f64>,
+    /// Which of the GPU's kernel sets to use
+    #[arg(long, value_name = "NAME")]
+    pub backend_impl: Option<String>,
+    /// Seconds to wait for the GPU before it is given up (default 120)
+    #[arg(long, value_name = "N")]
+    pub device_timeout: Option<u32>,
+    /// Print each launch on the GPU before it is made
+    #[arg(long)]
+    pub trace: bool,
     /// No progress
     #[arg(long)]
     pub quiet: bool,
@@ -137,6 +152,12 @@ pub(crate) struct GenerateArgs {
     /// Make a picture again from its record
     #[arg(long, value_name = "IMAGE.png")]
     pub from: Option<PathBuf>,
+    /// Print the memory plan and stop; no weights are read
+    #[arg(long)]
+    pub dry_run: bool,
+    /// List the GPUs and whether each can be used
+    #[arg(long)]
+    pub list_devices: bool,
     /// No generation record in the picture
     #[arg(long)]
     pub no_metadata: bool,
@@ -392,6 +413,18 @@ pub(crate) fn progress(option: &str, value: f64) -> Result<f64> {
     }
 }
 
+/// `--vram-budget` in bytes.
+///
+/// # Errors
+/// A usage error that shows the value.
+pub(crate) fn vram_budget(gib: f64) -> Result<u64> {
+    if gib.is_finite() && gib > 0.0 {
+        Ok((gib * f64::from(1 << 30)) as u64)
+    } else {
+        Err(CliError::Usage(format!("--vram-budget: {gib}, a finite number of GiB above 0 expected")))
+    }
+}
+
 /// `--max-seq`.
 ///
 /// # Errors
@@ -447,6 +480,9 @@ mod tests {
         assert!(usage(seed(1 << 64)).contains("--seed"));
         assert!(usage(progress("--skip-stop", 1.5)).contains("--skip-stop"));
         assert!(usage(max_seq(0)).contains("--max-seq"));
+        assert_eq!(vram_budget(1.5).unwrap(), 3 << 29);
+        assert!(usage(vram_budget(0.0)).contains("--vram-budget"));
+        assert!(usage(vram_budget(f64::INFINITY)).contains("inf"));
     }
 
     #[test]

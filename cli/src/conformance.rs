@@ -18,6 +18,7 @@ use moss_reference::pipeline::Model;
 use moss_reference::tokenizer::Tokenizer;
 
 use crate::args::ConformanceArgs;
+use crate::backend::{self, Work};
 use crate::error::{CliError, Result};
 use crate::model::Source;
 use crate::output::Destination;
@@ -43,10 +44,8 @@ pub(crate) fn run(args: &ConformanceArgs) -> Result<()> {
     listen_for_ctrl_c()?;
     let reports = args.report.iter().map(|path| destination(path)).collect::<Result<Vec<_>>>()?;
     let (cases, notes) = cases(args)?;
-    let backend = crate::backend::open(&args.model, &progress)?;
-    progress.line(&backend.describe());
-    let run = Run { args, cases, notes, reports };
-    run.on(&backend, true, &mut progress)
+    let opened = backend::open(&args.model, &progress)?;
+    opened.run(Run { args, cases, notes, reports }, &mut progress)
 }
 
 /// A report's place and format.
@@ -89,9 +88,10 @@ struct Run<'a> {
     reports: Vec<(Format, Destination)>,
 }
 
-impl Run<'_> {
-    /// Runs everything on a backend and writes the reports; `cpu` when it is the CPU backend.
-    fn on<B: Backend>(mut self, backend: &B, cpu: bool, progress: &mut Progress) -> Result<()> {
+impl Work for Run<'_> {
+    /// Runs everything and writes the reports.
+    fn on<B: backend::Machine>(mut self, backend: &B, progress: &mut Progress) -> Result<()> {
+        let cpu = backend.record_name() == "cpu";
         let emulated = !cpu && std::env::var_os("MOSS_EMULATE").is_some_and(|value| !value.is_empty());
         let word = if emulated { Word::Emulated } else { Word::Measured };
         // A card's matrix unit need not sum as a chain; an emulated one does.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use half::bf16;
-use moss_reference::backend::{Backend, HostData};
+use moss_reference::backend::HostData;
 use moss_reference::dit::Dit;
 use moss_reference::noise::randn;
 use moss_reference::pipeline::{self, Guidance, Model, Start, TOKEN_SIDE};
@@ -11,6 +11,7 @@ use moss_reference::sampler;
 use moss_reference::vae::{self, Vae};
 
 use crate::args::{self, GenerateArgs};
+use crate::backend::{self, Machine, Work, tell_notes};
 use crate::error::{CliError, Result};
 use crate::model::{self, MAX_SEQ, Source};
 use crate::npy;
@@ -42,10 +43,13 @@ struct Request {
 /// What stops it, with the option or file named; nothing is written then.
 pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     args.unsupported.check()?;
+    if args.list_devices {
+        return backend::list_devices();
+    }
     if args.tier != "reference" {
         return Err(CliError::Usage(format!("--tier {}: only the reference tier is supported", args.tier)));
     }
-    if args.output.is_none() && args.latent_out.is_none() {
+    if args.output.is_none() && args.latent_out.is_none() && !args.dry_run {
         return Err(CliError::Usage("-o FILE.png or --latent-out FILE.npy is required".into()));
     }
     let mut progress = Progress::new(args.model.quiet);
@@ -69,28 +73,53 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         warn_of_size(&request, &progress);
     }
 
-    let backend = crate::backend::open(&args.model, &progress)?;
-    progress.line(&backend.describe());
-    let model = source.open()?;
-    if source.is_demo() {
-        progress.line("model: the small demo model inside this program (--model DIR uses MOSS-Image)");
-    }
-    let identity = model.identity();
-    if let Some(record) = &again
-        && record.weights != identity
-    {
-        return Err(CliError::Failed(format!(
-            "--from: the picture was made with the model \"{}\" (weights {}), this one is \"{}\" (weights {identity})",
-            record.model, record.weights, source.name
-        )));
-    }
-    let guidance = with_default_skips(args, &request, &model, again.as_ref())?;
-    let request = Request { guidance, ..request };
+    let opened = backend::open(&args.model, &progress)?;
+    opened.run(Generation { args, source, request, again, picture, latent_out }, &mut progress)
+}
 
-    let record = Record {
+/// A checked request that waits for its machine.
+struct Generation<'a> {
+    args: &'a GenerateArgs,
+    source: Source,
+    request: Request,
+    again: Option<Record>,
+    picture: Option<Destination>,
+    latent_out: Option<Destination>,
+}
+
+impl Work for Generation<'_> {
+    fn on<B: Machine>(self, backend: &B, progress: &mut Progress) -> Result<()> {
+        let Self { args, source, request, again, picture, latent_out } = self;
+        let model = source.open()?;
+        if source.is_demo() {
+            progress.line("model: the small demo model inside this program (--model DIR uses MOSS-Image)");
+        }
+        let identity = model.identity();
+        if let Some(record) = &again
+            && record.weights != identity
+        {
+            return Err(CliError::Failed(format!(
+                "--from: the picture was made with the model \"{}\" (weights {}), this one is \"{}\" (weights {identity})",
+                record.model, record.weights, source.name
+            )));
+        }
+        let guidance = with_default_skips(args, &request, &model, again.as_ref())?;
+        let request = Request { guidance, ..request };
+        if args.dry_run {
+            return dry_run(backend, &model, &source, &request, progress);
+        }
+        let record =
+            (!args.no_metadata).then(|| record_of(&request, &source, identity, backend.record_name()));
+        generate(backend, &model, &source, &request, progress, picture, latent_out, record)
+    }
+}
+
+/// What the picture will say about itself.
+fn record_of(request: &Request, source: &Source, weights: String, backend: String) -> Record {
+    Record {
         program: concat!("moss ", env!("CARGO_PKG_VERSION")).into(),
         model: source.name.clone(),
-        weights: identity,
+        weights,
         prompt: request.prompt.clone(),
         negative: request.negative.clone(),
         width: request.width,
@@ -105,16 +134,37 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         max_seq: request.max_seq,
         sampler: "euler".into(),
         noise_layout: "torch-cpu".into(),
-        backend: "cpu".into(),
+        backend,
         tier: "reference".into(),
         from_files: [("text", request.text_in.is_some()), ("noise", request.noise_in.is_some())]
             .iter()
             .filter(|(_, given)| *given)
             .map(|(name, _)| name.to_string())
             .collect(),
+    }
+}
+
+/// `--dry-run`: the memory plan of the request on stdout. Reads the prompt and the weights' headers.
+#[allow(clippy::print_stdout)]
+fn dry_run<B: Machine>(
+    backend: &B,
+    model: &Model,
+    source: &Source,
+    request: &Request,
+    progress: &Progress,
+) -> Result<()> {
+    let (h, w) = (request.height as usize / TOKEN_SIDE, request.width as usize / TOKEN_SIDE);
+    let lengths = match text_arrays(request, model)? {
+        Some(arrays) => arrays.iter().map(|array| array.shape[0]).collect(),
+        None => prompt_ids(source, request, progress)?.iter().map(Vec::len).collect::<Vec<_>>(),
     };
-    let record = (!args.no_metadata).then_some(record);
-    generate(&backend, &model, &source, &request, &mut progress, picture, latent_out, record)
+    let mut stages = model.stages(h, w, &lengths);
+    if request.text_in.is_some() {
+        drop(stages.take_text_encoder());
+    }
+    stages.admit(backend)?;
+    print!("{}", backend.plan_text(&stages));
+    Ok(())
 }
 
 /// Values of options that were not given.
@@ -228,7 +278,7 @@ fn warn_of_size(request: &Request, progress: &Progress) {
     }
 }
 
-fn generate<B: Backend>(
+fn generate<B: Machine>(
     backend: &B,
     model: &Model,
     source: &Source,
@@ -253,10 +303,12 @@ fn generate<B: Backend>(
     let (vae, _) = progress.stage("vae load", |_| Ok(Vae::load(backend, &model.config.vae, stages.vae)?))?;
     let (dit, dit_time) =
         progress.stage("dit load", |_| Ok(Dit::load(backend, &model.config.dit, stages.dit)?))?;
+    tell_notes(backend, progress);
     let start = Start { noise: &noise, h, w, sigmas: &sigmas, guidance: &request.guidance };
     let (final_latents, denoise_time) = progress.stage("denoise", |progress| {
         Ok(pipeline::denoise(backend, &dit, &states[0], states.get(1), &start, progress)?)
     })?;
+    let resident = backend.resident_blocks(dit.stage());
     drop(dit);
     if let Some(destination) = latent_out {
         let shape = [1, LATENT_CHANNELS, h, w];
@@ -276,8 +328,11 @@ fn generate<B: Backend>(
     progress.finish();
     let steps = progress.step_times().len().max(1);
     let vae_text = vae_time.map_or("not run".into(), |t| format!("{:.2} s", t.as_secs_f64()));
+    let resident = resident.map_or(String::new(), |(blocks, all)| {
+        format!(", {blocks} of {all} DiT blocks stayed on the device")
+    });
     progress.line(&format!(
-        "done: {} {}x{}, seed {}, text encoder {:.2} s, dit load {:.2} s, denoise {:.2} s ({:.3} s a step), vae {vae_text}",
+        "done: {} {}x{}, seed {}, text encoder {:.2} s, dit load {:.2} s, denoise {:.2} s ({:.3} s a step), vae {vae_text}{resident}",
         picture.as_ref().map_or(Path::new("(no picture)"), Destination::path).display(),
         request.width,
         request.height,
@@ -305,7 +360,7 @@ fn save_latents(error: CliError, picture: &Destination, latents: &[f32], h: usiz
 }
 
 /// Text states of the cond and, when there is one, the uncond row; admits the whole run before the encoder loads.
-fn text_states<B: Backend>(
+fn text_states<B: Machine>(
     backend: &B,
     model: &Model,
     source: &Source,
@@ -314,20 +369,10 @@ fn text_states<B: Backend>(
     h: usize,
     w: usize,
 ) -> Result<(Vec<B::Tensor>, f64, pipeline::Stages)> {
-    let uncond = request.guidance.has_uncond();
-    if let Some((cond_file, uncond_file)) = &request.text_in {
-        if uncond != uncond_file.is_some() {
-            let need =
-                if uncond { "two files (cond,uncond) unless --cfg is 1" } else { "one file when --cfg is 1" };
-            return Err(CliError::Usage(format!("--text-in: {need}")));
-        }
-        let width = model.config.dit.text_dim;
-        let arrays = std::iter::once(cond_file)
-            .chain(uncond_file)
-            .map(|path| text_array(path, width))
-            .collect::<Result<Vec<_>>>()?;
+    if let Some(arrays) = text_arrays(request, model)? {
         let lengths: Vec<usize> = arrays.iter().map(|array| array.shape[0]).collect();
-        let stages = model.stages(h, w, &lengths);
+        let mut stages = model.stages(h, w, &lengths);
+        drop(stages.take_text_encoder());
         stages.admit(backend)?;
         let states = arrays
             .into_iter()
@@ -339,14 +384,7 @@ fn text_states<B: Backend>(
             .map_err(|error| CliError::failed("--text-in", error))?;
         return Ok((states, 0.0, stages));
     }
-    let tokenizer = source.tokenizer()?;
-    let mut ids = Vec::new();
-    let texts = [("prompt", &request.prompt), ("negative prompt", &request.negative)];
-    for (what, text) in texts.into_iter().take(1 + usize::from(uncond)) {
-        let encoded =
-            model::encode_prompt(&tokenizer, what, text, Some(request.max_seq), |w| progress.warn(w))?;
-        ids.push(encoded.ids);
-    }
+    let ids = prompt_ids(source, request, progress)?;
     let lengths: Vec<usize> = ids.iter().map(Vec::len).collect();
     let mut stages = model.stages(h, w, &lengths);
     stages.admit(backend)?;
@@ -355,6 +393,31 @@ fn text_states<B: Backend>(
     let (states, took) = progress
         .stage("text encoder", |progress| Ok(pipeline::encode(backend, model, spec, &prompts, progress)?))?;
     Ok((states, took.as_secs_f64(), stages))
+}
+
+/// Token ids of the cond and, when there is one, the uncond row.
+fn prompt_ids(source: &Source, request: &Request, progress: &Progress) -> Result<Vec<Vec<u32>>> {
+    let tokenizer = source.tokenizer()?;
+    let texts = [("prompt", &request.prompt), ("negative prompt", &request.negative)];
+    let rows = 1 + usize::from(request.guidance.has_uncond());
+    let encode = |(what, text): (&str, &String)| {
+        model::encode_prompt(&tokenizer, what, text, Some(request.max_seq), |w| progress.warn(w))
+    };
+    texts.into_iter().take(rows).map(|text| Ok(encode(text)?.ids)).collect()
+}
+
+/// The text states that `--text-in` names, one array a row.
+fn text_arrays(request: &Request, model: &Model) -> Result<Option<Vec<npy::Array>>> {
+    let Some((cond_file, uncond_file)) = &request.text_in else { return Ok(None) };
+    let uncond = request.guidance.has_uncond();
+    if uncond != uncond_file.is_some() {
+        let need =
+            if uncond { "two files (cond,uncond) unless --cfg is 1" } else { "one file when --cfg is 1" };
+        return Err(CliError::Usage(format!("--text-in: {need}")));
+    }
+    let width = model.config.dit.text_dim;
+    let files = std::iter::once(cond_file).chain(uncond_file);
+    files.map(|path| text_array(path, width)).collect::<Result<Vec<_>>>().map(Some)
 }
 
 /// Text states from a file, `[L, width]` or `[1, L, width]`.

@@ -28,6 +28,9 @@ fn main() -> ExitCode {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 // Nothing sensible is left to do when stdout is closed.
                 let _ = error.print();
+                if error.kind() == ErrorKind::DisplayVersion {
+                    print_architectures();
+                }
                 return ExitCode::SUCCESS;
             }
             _ => Err(CliError::Usage(one_line(&error))),
@@ -37,8 +40,20 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("moss: {}", error.message());
+            moss_hip::exit_if_lost();
             error.exit_code()
         }
+    }
+}
+
+/// What GPU code this build holds.
+#[allow(clippy::print_stdout)]
+fn print_architectures() {
+    match moss_kernels::why_empty() {
+        None => {
+            println!("GPU code for {} ({})", moss_kernels::built_archs().join(", "), moss_kernels::COMPILER)
+        }
+        Some(reason) => println!("no GPU code: {reason}"),
     }
 }
 

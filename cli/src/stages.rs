@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use moss_reference::backend::{Backend as _, Tensor as _};
+use moss_reference::backend::Tensor as _;
 use moss_reference::pipeline::{self, TOKEN_SIDE};
 use moss_reference::vae::{self, Vae};
 
 use crate::args::{self, DecodeArgs, EncodeArgs, MAX_PIXELS, MAX_SIDE, TokenizeArgs};
+use crate::backend::{self, Machine, Work};
 use crate::error::{CliError, Result};
 use crate::generate::latents;
 use crate::model::{self, Source};
@@ -46,20 +47,36 @@ pub(crate) fn encode(args: &EncodeArgs) -> Result<()> {
     listen_for_ctrl_c()?;
     let destination = Destination::check("-o", &args.output)?;
     let source = Source::new(args.model.model.as_deref());
-    let backend = crate::backend::open(&args.model, &progress)?;
-    let model = source.open()?;
-    let tokenizer = source.tokenizer()?;
-    let encoded =
-        model::encode_prompt(&tokenizer, "prompt", &prompt, args.prompt.max_seq, |w| progress.warn(w))?;
-    let spec = model.stages(1, 1, &[encoded.ids.len()]).take_text_encoder();
-    let (states, _) = progress.stage("text encoder", |progress| {
-        Ok(pipeline::encode(&backend, &model, spec, &[&encoded.ids], progress)?)
-    })?;
-    let data = backend.download(&states[0]).map_err(|error| CliError::failed("text states", error))?.to_f32();
-    destination.write(|writer| npy::write(writer, states[0].shape(), &data))?;
-    progress.finish();
-    progress.line(&format!("done: {} {:?}", args.output.display(), states[0].shape()));
-    Ok(())
+    let opened = backend::open(&args.model, &progress)?;
+    opened.run(Encode { args, prompt, source, destination }, &mut progress)
+}
+
+/// A checked `moss encode`.
+struct Encode<'a> {
+    args: &'a EncodeArgs,
+    prompt: String,
+    source: Source,
+    destination: Destination,
+}
+
+impl Work for Encode<'_> {
+    fn on<B: Machine>(self, backend: &B, progress: &mut Progress) -> Result<()> {
+        let Self { args, prompt, source, destination } = self;
+        let model = source.open()?;
+        let tokenizer = source.tokenizer()?;
+        let encoded =
+            model::encode_prompt(&tokenizer, "prompt", &prompt, args.prompt.max_seq, |w| progress.warn(w))?;
+        let spec = model.stages(1, 1, &[encoded.ids.len()]).take_text_encoder();
+        let (states, _) = progress.stage("text encoder", |progress| {
+            Ok(pipeline::encode(backend, &model, spec, &[&encoded.ids], progress)?)
+        })?;
+        let data =
+            backend.download(&states[0]).map_err(|error| CliError::failed("text states", error))?.to_f32();
+        destination.write(|writer| npy::write(writer, states[0].shape(), &data))?;
+        progress.finish();
+        progress.line(&format!("done: {} {:?}", args.output.display(), states[0].shape()));
+        Ok(())
+    }
 }
 
 /// `moss decode`: latents to a picture.
@@ -76,18 +93,36 @@ pub(crate) fn decode(args: &DecodeArgs) -> Result<()> {
         let path = args.latent_in.display();
         return Err(CliError::Failed(format!("--latent-in {path}: {width}x{height} pixels are too many")));
     }
-    let backend = crate::backend::open(&args.model, &progress)?;
-    let model = Source::new(args.model.model.as_deref()).open()?;
-    let spec = model.stages(h, w, &[1]).vae;
-    let (pixels, _) = progress.stage("vae", |progress| {
-        let vae = Vae::load(&backend, &model.config.vae, spec)?;
-        Ok(pipeline::decode(&backend, &vae, &data, h, w, progress)?)
-    })?;
-    let rgb = vae::to_rgb8(&pixels);
-    destination.write(|writer| write_png(writer, &rgb, width as u32, height as u32, None))?;
-    progress.finish();
-    progress.line(&format!("done: {} {width}x{height}", args.output.display()));
-    Ok(())
+    let opened = backend::open(&args.model, &progress)?;
+    opened.run(Decode { args, data, h, w, destination }, &mut progress)
+}
+
+/// A checked `moss decode` of `h * w` latents.
+struct Decode<'a> {
+    args: &'a DecodeArgs,
+    data: Vec<f32>,
+    h: usize,
+    w: usize,
+    destination: Destination,
+}
+
+impl Work for Decode<'_> {
+    fn on<B: Machine>(self, backend: &B, progress: &mut Progress) -> Result<()> {
+        let Self { args, data, h, w, destination } = self;
+        let (height, width) = (h * TOKEN_SIDE, w * TOKEN_SIDE);
+        let model = Source::new(args.model.model.as_deref()).open()?;
+        let spec = model.stages(h, w, &[1]).vae;
+        backend.admit(&spec, &[]).map_err(|error| CliError::failed("vae", error))?;
+        let (pixels, _) = progress.stage("vae", |progress| {
+            let vae = Vae::load(backend, &model.config.vae, spec)?;
+            Ok(pipeline::decode(backend, &vae, &data, h, w, progress)?)
+        })?;
+        let rgb = vae::to_rgb8(&pixels);
+        destination.write(|writer| write_png(writer, &rgb, width as u32, height as u32, None))?;
+        progress.finish();
+        progress.line(&format!("done: {} {width}x{height}", args.output.display()));
+        Ok(())
+    }
 }
 
 /// `moss inspect`: the text chunks of a picture on stdout.

@@ -139,6 +139,11 @@ impl<B: Backend> Dit<B> {
         Ok(Self { config: config.clone(), stage, fixed, refiner })
     }
 
+    /// The loaded weights, as the backend knows them.
+    pub fn stage(&self) -> &B::Stage {
+        &self.stage
+    }
+
     fn head_dim(&self) -> usize {
         self.config.dim / self.config.num_heads
     }

@@ -90,6 +90,11 @@ impl Stages {
         Ok(backend.admit(&self.vae, &stages)?)
     }
 
+    /// Every stage that is left, the VAE first.
+    pub fn specs(&self) -> impl Iterator<Item = &StageSpec> {
+        std::iter::once(&self.vae).chain(&self.text_encoder).chain([&self.dit])
+    }
+
     /// The text encoder's stage.
     ///
     /// # Panics
