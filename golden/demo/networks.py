@@ -1,7 +1,7 @@
 """The three networks of MOSS-Image in plain torch, for training: any batch, padded texts, official state-dict names.
 
 Text encoder: Qwen3.5's text stack. DiT: MOSSImageDiT. VAE: the FLUX.2 decoder (its encoder here is a small one of our own that
-only training needs). check_networks.py compares them with the public classes.
+only training needs). The weights load into the public classes (`golden/moss_torch.py`).
 """
 
 import torch
