@@ -86,7 +86,7 @@ fn model(folder: &Path) -> Model {
     Model::open(&ModelSource::Folder(folder)).expect("and opened")
 }
 
-const PROMPT: &[u32] = &[5, 90, 17, 333, 2, 64, 1000];
+const PROMPT: &[u32] = &[5, 90, 17, 333, 2, 64, 500];
 const NEGATIVE: &[u32] = &[8, 9];
 const SIZE: (usize, usize) = (1, 2);
 
