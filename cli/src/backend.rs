@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use moss_conformance::battery::Demand;
+use moss_conformance::row::Word;
 use moss_hip::{Error, HipBackend, Host, Options};
-use moss_reference::backend::Backend;
+use moss_reference::backend::{Backend, BackendError};
 use moss_reference::cpu::CpuBackend;
 use moss_reference::cpu::simd::Path;
 use moss_reference::pipeline::Stages;
@@ -13,7 +15,7 @@ use crate::error::{CliError, Result};
 use crate::progress::Progress;
 
 /// A backend with what people want to know about it.
-pub(crate) trait Machine: Backend {
+pub(crate) trait Machine: Backend + Sized {
     /// Backend and architecture, for the picture's record.
     fn record_name(&self) -> String;
 
@@ -25,6 +27,19 @@ pub(crate) trait Machine: Backend {
 
     /// The memory plan of the run with these stages, which was admitted last, for people.
     fn plan_text(&self, stages: &Stages) -> String;
+
+    /// What kind of numbers this machine gives, and what its results are held to.
+    fn standing(&self) -> (Word, Demand);
+
+    /// Whether an operation failed because its sizes are not served.
+    fn refuses(&self, error: &BackendError) -> bool;
+
+    /// The same machine with device memory for only so many blocks of the last of `stages`; `None` where there is no device
+    /// memory.
+    ///
+    /// # Errors
+    /// What planning and opening fail with.
+    fn with_blocks(&self, stages: &Stages, blocks: usize) -> Result<Option<Self>>;
 }
 
 impl Machine for CpuBackend {
@@ -57,6 +72,18 @@ impl Machine for CpuBackend {
         }
         text
     }
+
+    fn standing(&self) -> (Word, Demand) {
+        (Word::Measured, Demand::Bits)
+    }
+
+    fn refuses(&self, _error: &BackendError) -> bool {
+        false
+    }
+
+    fn with_blocks(&self, _stages: &Stages, _blocks: usize) -> Result<Option<Self>> {
+        Ok(None)
+    }
 }
 
 impl Machine for HipBackend {
@@ -74,6 +101,28 @@ impl Machine for HipBackend {
 
     fn plan_text(&self, _stages: &Stages) -> String {
         self.admitted_plan().map(|plan| plan.to_string()).unwrap_or_default()
+    }
+
+    /// The emulator says in the device's name what it is. Its matrix unit sums as a chain unless the name has a model; a card's
+    /// need not.
+    fn standing(&self) -> (Word, Demand) {
+        let name = &self.device().name;
+        match name.split_once("(emulated") {
+            Some((_, ")")) => (Word::Emulated, Demand::Bits),
+            Some(_) => (Word::Emulated, Demand::Budget),
+            None => (Word::Measured, Demand::Budget),
+        }
+    }
+
+    fn refuses(&self, error: &BackendError) -> bool {
+        error.0.downcast_ref::<Error>().is_some_and(Error::is_not_served)
+    }
+
+    fn with_blocks(&self, stages: &Stages, blocks: usize) -> Result<Option<Self>> {
+        stages.admit(self)?;
+        let plan = self.admitted_plan().expect("just admitted");
+        let budget = plan.stages.last().expect("a run has stages").budget(blocks);
+        self.again(budget).map(Some).map_err(|error| hip_error(&error))
     }
 }
 

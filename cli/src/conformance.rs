@@ -1,24 +1,24 @@
 //! `moss conformance`: the operations' battery, equal bits and golden cases on a backend, and a report of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::ValueEnum;
 use moss_conformance::battery::{self, Demand};
-use moss_conformance::bits;
+use moss_conformance::bits::{self, DitRun};
 use moss_conformance::golden::{Case, CaseError, Outcome, RunCaseError, run_case};
-use moss_conformance::report::{Format, Machine, Pair, Report};
+use moss_conformance::report::{self, Format, Pair, Report};
 use moss_conformance::row::{Row, Rule, Word};
 use moss_golden::synth::{self, Preset};
-use moss_reference::backend::Backend;
+use moss_reference::backend::{Backend as _, BackendError};
 use moss_reference::cpu::CpuBackend;
 use moss_reference::cpu::simd;
 use moss_reference::pipeline::Model;
 use moss_reference::tokenizer::Tokenizer;
 
 use crate::args::ConformanceArgs;
-use crate::backend::{self, Work};
+use crate::backend::{self, Machine, Work};
 use crate::error::{CliError, Result};
 use crate::model::Source;
 use crate::output::Destination;
@@ -90,12 +90,8 @@ struct Run<'a> {
 
 impl Work for Run<'_> {
     /// Runs everything and writes the reports.
-    fn on<B: backend::Machine>(mut self, backend: &B, progress: &mut Progress) -> Result<()> {
-        let cpu = backend.record_name() == "cpu";
-        let emulated = !cpu && std::env::var_os("MOSS_EMULATE").is_some_and(|value| !value.is_empty());
-        let word = if emulated { Word::Emulated } else { Word::Measured };
-        // A card's matrix unit need not sum as a chain; an emulated one does.
-        let demand = if cpu || emulated { Demand::Bits } else { Demand::Budget };
+    fn on<B: Machine>(mut self, backend: &B, progress: &mut Progress) -> Result<()> {
+        let (word, demand) = backend.standing();
         let mut rows = Rows(Vec::new());
 
         let stride = if self.args.quick { QUICK_STRIDE } else { 1 };
@@ -104,7 +100,8 @@ impl Work for Run<'_> {
         }
         for op in battery::OPERATIONS {
             let (result, _) = progress.stage(op, |_| {
-                Ok(battery::one(op, std::slice::from_ref(backend), demand, stride, &|_| false))
+                let refuses = |error: &BackendError| backend.refuses(error);
+                Ok(battery::one(op, std::slice::from_ref(backend), demand, stride, &refuses))
             })?;
             rows.add(battery::row(op, demand, &result, word), progress);
         }
@@ -112,9 +109,8 @@ impl Work for Run<'_> {
         let source = Source::new(self.args.model.model.as_deref());
         let own =
             Loaded::open(&source, self.args.model.model.as_deref().unwrap_or(Path::new("the demo model")))?;
-        for row in equal_bits(backend, word, demand, &own, progress)? {
-            rows.add(row, progress);
-        }
+        equal_text_states(backend, &own, &mut rows, progress)?;
+        equal_latents(backend, &own, &mut rows, progress)?;
 
         let mut pictures = Vec::new();
         if !self.cases.is_empty() {
@@ -150,7 +146,7 @@ impl Work for Run<'_> {
 
         let report = Report {
             program: concat!("moss ", env!("CARGO_PKG_VERSION")).into(),
-            machine: Machine::this(),
+            machine: report::Machine::this(),
             backend: backend.describe(),
             model: source.name,
             notes: self.notes,
@@ -198,33 +194,71 @@ fn cannot_run(case: &Case, word: Word, error: &RunCaseError) -> Row {
     }
 }
 
-/// The text states of a few tokens: again, and on the CPU with all instructions and numbers of threads.
-fn equal_bits<B: Backend>(
+/// The CPU backend with every set of instructions and several numbers of threads.
+fn cpus() -> Result<Vec<CpuBackend>> {
+    let paths = simd::Path::available().into_iter();
+    let all = paths.flat_map(|path| [1, 2].map(|threads| CpuBackend::with_path(path, threads)));
+    all.map(|cpu| cpu.map_err(|error| CliError::failed("cpu backend", error))).collect()
+}
+
+/// The text states of a few tokens: again, beside another prompt, and on the CPU.
+fn equal_text_states<B: Machine>(
     backend: &B,
-    word: Word,
-    demand: Demand,
     own: &Loaded,
+    rows: &mut Rows,
     progress: &mut Progress,
-) -> Result<Vec<Row>> {
+) -> Result<()> {
+    let (word, demand) = backend.standing();
     let tokens = own.tokenizer.encode_prompt(BITS_PROMPT, BITS_TOKENS);
     let ids = tokens.map_err(|error| CliError::failed("tokenizer", error))?.ids;
-    let mut rows = Vec::new();
-    let (first, _) = progress.stage("equal bits", |_| Ok(bits::text_states(backend, &own.model, &ids)?))?;
-    let (again, _) = progress.stage("equal bits", |_| Ok(bits::text_states(backend, &own.model, &ids)?))?;
-    rows.push(bits::row("the same run again", &again, &first, word));
-    if demand == Demand::Budget {
-        return Ok(rows);
+    let (alone, beside) = ([&ids[..]], [&ids[..], &ids[..1]]);
+    let states =
+        |prompts: &[&[u32]]| bits::text_states(backend, &own.model, prompts).map(|mut s| s.remove(0));
+    let (first, _) = progress.stage("equal bits", |_| Ok(states(&alone)?))?;
+    for (name, prompts) in [("the same run again", &alone[..]), ("beside another prompt", &beside)] {
+        let (found, _) = progress.stage("equal bits", |_| Ok(states(prompts)))?;
+        rows.add(bits::row(&format!("text states, {name}"), found, &first, word), progress);
     }
-    for path in simd::Path::available() {
-        for threads in [1, 2] {
-            let cpu = CpuBackend::with_path(path, threads)
-                .map_err(|error| CliError::failed("cpu backend", error))?;
-            let (states, _) =
-                progress.stage("equal bits", |_| Ok(bits::text_states(&cpu, &own.model, &ids)?))?;
-            rows.push(bits::row(&cpu.describe(), &states, &first, word));
+    let cpus = if demand == Demand::Bits { cpus()? } else { Vec::new() };
+    for cpu in cpus {
+        let states = || bits::text_states(&cpu, &own.model, &alone).map(|mut states| states.remove(0));
+        let (found, _) = progress.stage("equal bits", |_| Ok(states()))?;
+        rows.add(bits::row(&format!("text states, {}", cpu.describe()), found, &first, word), progress);
+    }
+    Ok(())
+}
+
+/// Latents after a short run: again, with none, one, half and all of the DiT's blocks on the device, and on the CPU.
+fn equal_latents<B: Machine>(
+    backend: &B,
+    own: &Loaded,
+    rows: &mut Rows,
+    progress: &mut Progress,
+) -> Result<()> {
+    let (word, demand) = backend.standing();
+    let run = DitRun::new(&own.model);
+    let (first, _) = progress.stage("equal bits", |_| Ok(run.latents(backend, |_| ())?))?;
+    let (again, _) = progress.stage("equal bits", |_| Ok(run.latents(backend, |_| ())))?;
+    rows.add(bits::row("latents, the same run again", again, &first, word), progress);
+    let all = own.model.config.dit.num_layers;
+    let mut seen = BTreeSet::new();
+    for blocks in [0, 1, all / 2, all] {
+        let Some(machine) = backend.with_blocks(&run.stages(), blocks)? else { break };
+        let mut resident = (0, 0);
+        let look = |stage: &B::Stage| resident = machine.resident_blocks(stage).unwrap_or_default();
+        let (found, _) = progress.stage("equal bits", |_| Ok(run.latents(&machine, look)))?;
+        // Of a few blocks all may fit where half were asked for.
+        if seen.insert(resident) {
+            let name = format!("latents, {} of {} blocks on the device", resident.0, resident.1);
+            rows.add(bits::row(&name, found, &first, word), progress);
         }
     }
-    Ok(rows)
+    if demand == Demand::Bits {
+        let cpu = CpuBackend::new().map_err(|error| CliError::failed("cpu backend", error))?;
+        let (found, _) = progress.stage("equal bits", |_| Ok(run.latents(&cpu, |_| ())))?;
+        rows.add(bits::row(&format!("latents, {}", cpu.describe()), found, &first, word), progress);
+    }
+    Ok(())
 }
 
 /// An opened model with its tokenizer.

@@ -1,35 +1,112 @@
-//! Rows that need no golden data: the same model on the same ids must have the same bits every time.
+//! Rows that need no golden data: the same model on the same inputs must have the same bits every time, wherever its weights
+//! are.
 
-use moss_reference::backend::Backend;
+use half::bf16;
+use moss_reference::backend::{Backend, HostData};
+use moss_reference::dit::Dit;
 use moss_reference::model::{RunError, Silent};
-use moss_reference::pipeline::{self, Model};
+use moss_reference::noise::randn;
+use moss_reference::pipeline::{self, Guidance, Model, Stages, Start};
+use moss_reference::vae::Vae;
 
 use crate::row::{Row, Rule, Word};
 
-/// The bits of the text states of `ids`, `[L * width]`, bf16 widened to f32.
+/// The bits of the text states of each prompt, `[L * width]`, bf16 widened to f32; the prompts run together.
 ///
 /// # Errors
 /// What the backend fails with.
-pub fn text_states<B: Backend>(backend: &B, model: &Model, ids: &[u32]) -> Result<Vec<u32>, RunError> {
-    let spec = model.stages(1, 1, &[ids.len()]).take_text_encoder();
-    let states = pipeline::encode(backend, model, spec, &[ids], &mut Silent)?;
-    Ok(backend.download(&states[0])?.to_f32().into_iter().map(f32::to_bits).collect())
+pub fn text_states<B: Backend>(
+    backend: &B,
+    model: &Model,
+    prompts: &[&[u32]],
+) -> Result<Vec<Vec<u32>>, RunError> {
+    let lengths: Vec<usize> = prompts.iter().map(|ids| ids.len()).collect();
+    let spec = model.stages(1, 1, &lengths).take_text_encoder();
+    let states = pipeline::encode(backend, model, spec, prompts, &mut Silent)?;
+    states.iter().map(|states| Ok(bits(&backend.download(states)?.to_f32()))).collect()
 }
 
-/// The row of `bits` held against those of the first run.
-pub fn row(name: &str, bits: &[u32], first: &[u32], word: Word) -> Row {
-    let apart = bits.iter().zip(first).filter(|(a, b)| a != b).count() + bits.len().abs_diff(first.len());
-    let detail = match bits.iter().zip(first).position(|(a, b)| a != b) {
-        Some(i) => format!("first at {i}: {:e} for {:e}", f32::from_bits(bits[i]), f32::from_bits(first[i])),
-        None => format!("{} elements for {}", bits.len(), first.len()),
+/// A short run of the DiT: two steps with guidance over few latents, from the same noise and text states every time.
+pub struct DitRun<'a> {
+    model: &'a Model,
+    guidance: Guidance,
+}
+
+impl<'a> DitRun<'a> {
+    /// Rows and columns of latents.
+    const SIZE: (usize, usize) = (1, 2);
+    /// Tokens of the cond and the uncond row.
+    const TOKENS: [usize; 2] = [5, 2];
+
+    /// The run of a model, with its own blocks left out in the uncond row.
+    pub fn new(model: &'a Model) -> Self {
+        let skip_layers = model.config.dit.uncond_skip_layers.clone();
+        Self { model, guidance: Guidance { cfg: 3.0, skip_layers, skip_start: 0.0, skip_stop: 1.0 } }
+    }
+
+    /// What the run asks the backend for: the VAE and the DiT.
+    pub fn stages(&self) -> Stages {
+        let mut stages = self.model.stages(Self::SIZE.0, Self::SIZE.1, &Self::TOKENS);
+        drop(stages.take_text_encoder());
+        stages
+    }
+
+    /// Loads the VAE and the DiT as a picture's run does, and calls `look` with the loaded DiT's weights; the bits of the
+    /// latents.
+    ///
+    /// # Errors
+    /// What the backend fails with.
+    pub fn latents<B: Backend>(
+        &self,
+        backend: &B,
+        look: impl FnOnce(&B::Stage),
+    ) -> Result<Vec<u32>, RunError> {
+        let (h, w) = Self::SIZE;
+        let config = &self.model.config;
+        let stages = self.stages();
+        stages.admit(backend)?;
+        let states = |tokens: usize, seed: u64| {
+            let values = randn(seed, tokens * config.dit.text_dim).into_iter().map(bf16::from_f32);
+            backend.upload(HostData::Bf16(values.collect()), &[tokens, config.dit.text_dim])
+        };
+        let (cond, uncond) = (states(Self::TOKENS[0], 1)?, states(Self::TOKENS[1], 2)?);
+        let _vae = Vae::load(backend, &config.vae, stages.vae)?;
+        let dit = Dit::load(backend, &config.dit, stages.dit)?;
+        look(dit.stage());
+        let noise = randn(3, 128 * h * w);
+        let start = Start { noise: &noise, h, w, sigmas: &[1.0, 0.75, 0.0], guidance: &self.guidance };
+        pipeline::denoise(backend, &dit, &cond, Some(&uncond), &start, &mut Silent).map(|x| bits(&x))
+    }
+}
+
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| x.to_bits()).collect()
+}
+
+/// The row of a run's bits held against those of the first run; `name` says what differs between the two. A run that ended
+/// with an error does not pass.
+pub fn row(name: &str, found: Result<Vec<u32>, RunError>, first: &[u32], word: Word) -> Row {
+    let (figure, detail) = match found {
+        Err(error) => (f64::NAN, error.to_string()),
+        Ok(bits) => {
+            let pairs = || bits.iter().zip(first);
+            let apart = pairs().filter(|(a, b)| a != b).count() + bits.len().abs_diff(first.len());
+            let detail = match pairs().position(|(a, b)| a != b) {
+                Some(i) => {
+                    format!("first at {i}: {:e} for {:e}", f32::from_bits(bits[i]), f32::from_bits(first[i]))
+                }
+                None => format!("{} elements for {}", bits.len(), first.len()),
+            };
+            (apart as f64, detail)
+        }
     };
     Row {
         group: "equal bits".into(),
-        name: format!("text states, {name}"),
-        figure: apart as f64,
+        name: name.into(),
+        figure,
         limit: 0.0,
         rule: Rule::AtMost,
-        reason: "no result depends on the run, the threads or the instructions".into(),
+        reason: "no result depends on the run, the threads, the instructions or where the weights are".into(),
         detail,
         word,
     }
@@ -40,12 +117,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_bits_and_other_lengths_fail() {
+    fn other_bits_other_lengths_and_errors_fail() {
         let zero = 0.0f32.to_bits();
         let minus = (-0.0f32).to_bits();
-        assert!(row("again", &[zero, minus], &[zero, minus], Word::Measured).passes());
-        let apart = row("again", &[zero, minus], &[zero, zero], Word::Measured);
+        let row = |found: &[u32], first: &[u32]| row("again", Ok(found.to_vec()), first, Word::Measured);
+        assert!(row(&[zero, minus], &[zero, minus]).passes());
+        let apart = row(&[zero, minus], &[zero, zero]);
         assert!(!apart.passes() && apart.detail.starts_with("first at 1"), "{apart}");
-        assert!(!row("again", &[zero], &[zero, zero], Word::Measured).passes());
+        assert!(!row(&[zero], &[zero, zero]).passes());
+        let failed = super::row("again", Err(RunError::Cancelled), &[zero], Word::Measured);
+        assert!(!failed.passes() && failed.detail == RunError::Cancelled.to_string(), "{failed}");
     }
 }

@@ -119,6 +119,19 @@ impl HipBackend {
         Self::open_on(Host::current(), options)
     }
 
+    /// The same device once more, with another `--vram-budget`.
+    ///
+    /// # Errors
+    /// As [`HipBackend::open`].
+    pub fn again(&self, vram_budget: u64) -> Result<Self> {
+        Self::open(Options {
+            device: Some(self.device().index.to_string()),
+            vram_budget: Some(vram_budget),
+            implementation: Some(self.implementation.to_owned()),
+            ..self.options.clone()
+        })
+    }
+
     fn open_on(host: Host, options: Options) -> Result<Self> {
         let sets = kernels::sets();
         if let Some(reason) = moss_kernels::why_empty() {

@@ -250,6 +250,11 @@ impl Error {
             _ => false,
         }
     }
+
+    /// Whether the kernels do not serve the sizes that were asked for; other sizes may be asked for next.
+    pub fn is_not_served(&self) -> bool {
+        matches!(self, Error::Launch(_) | Error::Weight { .. })
+    }
 }
 
 /// Set by the first fatal error of any device.
@@ -292,7 +297,9 @@ mod tests {
         assert!(Error::Timeout { seconds: 1, context: String::new() }.is_fatal());
         let full =
             Error::OutOfMemory { what: "x".into(), bytes: 1, free: 0, total: 0, context: String::new() };
-        assert!(!full.is_fatal());
+        assert!(!full.is_fatal() && !full.is_not_served());
+        let unfit = Error::Weight { tensor: "w".into(), why: "[3, 4]".into() };
+        assert!(!unfit.is_fatal() && unfit.is_not_served());
     }
 
     #[test]

@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use moss_kernels::args;
-use moss_kernels::args::{epilogue, glu, norm_kind};
+use moss_kernels::args::{self, epilogue, glu, norm_kind};
+use moss_kernels::{Launch, LaunchError};
 use moss_reference::backend::{
-    self, Backend, BackendError, DType, DeltaHeads, Epilogue, Glu, Heads, HostData, NormKind, StageSpec,
+    Backend, BackendError, DType, DeltaHeads, Epilogue, Glu, Heads, HostData, NormKind, Result, StageSpec,
     Tensor as _,
 };
 use moss_reference::shapes;
@@ -15,8 +15,6 @@ use crate::backend::HipBackend;
 use crate::error::Error;
 use crate::stage::HipStage;
 use crate::tensor::HipTensor;
-
-type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A size as the kernels take it.
 fn int(n: usize) -> i32 {
@@ -43,20 +41,79 @@ fn ranges(segments: &[usize]) -> impl Iterator<Item = (i32, i32)> + '_ {
     })
 }
 
+impl From<Error> for BackendError {
+    fn from(error: Error) -> Self {
+        Self::new(error)
+    }
+}
+
 impl HipBackend {
-    fn run<'a>(&self, launches: impl IntoIterator<Item = &'a moss_kernels::Launch>) -> Result<()> {
-        launches.into_iter().try_for_each(|launch| self.launch(launch))
+    /// Makes the launch of a kernel that needs one.
+    fn one(&self, launch: Result<Launch, LaunchError>) -> Result<(), Error> {
+        self.launch(&launch?)
     }
 
-    fn run_to_bf16(&self, x: &HipTensor) -> Result<HipTensor> {
+    /// Makes the launches of a kernel that may need several.
+    fn all(&self, launches: Result<impl IntoIterator<Item = Launch>, LaunchError>) -> Result<(), Error> {
+        launches?.into_iter().try_for_each(|launch| self.launch(&launch))
+    }
+}
+
+impl Backend for HipBackend {
+    type Tensor = HipTensor;
+    type Stage = HipStage;
+
+    fn describe(&self) -> String {
+        self.description()
+    }
+
+    fn admit(&self, kept: &StageSpec, stages: &[&StageSpec]) -> Result<()> {
+        self.plan(kept, stages)?;
+        Ok(())
+    }
+
+    fn load(&self, spec: StageSpec) -> Result<HipStage> {
+        Ok(self.load_stage(&spec)?)
+    }
+
+    fn fixed(&self, stage: &HipStage) -> Vec<HipTensor> {
+        stage.0.fixed()
+    }
+
+    fn block(&self, stage: &HipStage, index: usize) -> Result<Vec<HipTensor>> {
+        Ok(stage.0.block(index)?)
+    }
+
+    fn upload(&self, data: HostData, shape: &[usize]) -> Result<HipTensor> {
+        Ok(self.upload_data(&data, shape)?)
+    }
+
+    fn download(&self, x: &HipTensor) -> Result<HostData> {
+        Ok(self.download_data(x)?)
+    }
+
+    fn rows(&self, x: &HipTensor, rows: Range<usize>) -> HipTensor {
+        self.view_rows(x, rows)
+    }
+
+    fn reshape(&self, x: &HipTensor, shape: &[usize]) -> HipTensor {
+        shapes::reshape(x, shape);
+        x.view(0, shape.to_vec())
+    }
+
+    fn concat(&self, parts: &[&HipTensor]) -> Result<HipTensor> {
+        Ok(self.concat_parts(parts)?)
+    }
+
+    fn to_bf16(&self, x: &HipTensor) -> Result<HipTensor> {
         shapes::to_bf16(x);
         let out = self.allocate(x.shape(), DType::Bf16, "to_bf16")?;
-        let count = int(x.elements());
-        self.launch(&args::ToBf16 { x: x.address(), out: out.address(), count }.launch()?)?;
+        let (x, count) = (x.address(), int(x.elements()));
+        self.one(args::ToBf16 { x, out: out.address(), count }.launch())?;
         Ok(out)
     }
 
-    fn run_norm(
+    fn norm(
         &self,
         x: &HipTensor,
         weight: &HipTensor,
@@ -77,11 +134,11 @@ impl HipBackend {
             eps,
             kind: kind(norm),
         };
-        self.launch(&launch.launch()?)?;
+        self.one(launch.launch())?;
         Ok(out)
     }
 
-    fn run_head_norm_rope(
+    fn head_norm_rope(
         &self,
         x: &HipTensor,
         heads: Heads,
@@ -108,11 +165,11 @@ impl HipBackend {
             eps,
             kind: kind(norm),
         };
-        self.launch(&launch.launch()?)?;
+        self.one(launch.launch())?;
         Ok(out)
     }
 
-    fn run_attention(
+    fn attention(
         &self,
         q: &HipTensor,
         k: &HipTensor,
@@ -143,16 +200,15 @@ impl HipBackend {
                 causal: i32::from(causal),
                 scale: (scale * std::f64::consts::LOG2_E) as f32,
             };
-            let launches = match q.dtype() {
-                DType::Bf16 => launch.launches_bf16()?,
-                DType::F32 => launch.launches_f32()?,
-            };
-            self.run(&launches)?;
+            self.all(match q.dtype() {
+                DType::Bf16 => launch.launches_bf16(),
+                DType::F32 => launch.launches_f32(),
+            })?;
         }
         Ok(out)
     }
 
-    fn run_sigmoid_gate(&self, x: &HipTensor, gate: &HipTensor, heads: Heads) -> Result<HipTensor> {
+    fn sigmoid_gate(&self, x: &HipTensor, gate: &HipTensor, heads: Heads) -> Result<HipTensor> {
         let tokens = shapes::sigmoid_gate(x, gate, heads);
         let out = self.allocate(x.shape(), DType::Bf16, "sigmoid_gate")?;
         let launch = args::SigmoidGate {
@@ -166,11 +222,11 @@ impl HipBackend {
             heads: int(heads.count),
             dim: int(heads.dim),
         };
-        self.launch(&launch.launch()?)?;
+        self.one(launch.launch())?;
         Ok(out)
     }
 
-    fn run_linear(
+    fn linear(
         &self,
         x: &HipTensor,
         w: &HipTensor,
@@ -199,11 +255,11 @@ impl HipBackend {
             n: int(n),
             epilogue,
         };
-        self.run(&launch.launches()?)?;
+        self.all(launch.launches())?;
         Ok(out)
     }
 
-    fn run_linear_glu(
+    fn linear_glu(
         &self,
         x: &HipTensor,
         w: &HipTensor,
@@ -225,11 +281,11 @@ impl HipBackend {
                 Glu::Situ => glu::SITU,
             },
         };
-        self.run(&launch.launches()?)?;
+        self.all(launch.launches())?;
         Ok(out)
     }
 
-    fn run_causal_conv_silu(&self, x: &HipTensor, w: &HipTensor, segments: &[usize]) -> Result<HipTensor> {
+    fn causal_conv_silu(&self, x: &HipTensor, w: &HipTensor, segments: &[usize]) -> Result<HipTensor> {
         let (_, channels, width) = shapes::causal_conv_silu(x, w, segments);
         let out = self.allocate(x.shape(), DType::Bf16, "causal_conv_silu")?;
         for (first, length) in ranges(segments) {
@@ -242,12 +298,12 @@ impl HipBackend {
                 channels: int(channels),
                 width: int(width),
             };
-            self.launch(&launch.launch()?)?;
+            self.one(launch.launch())?;
         }
         Ok(out)
     }
 
-    fn run_gated_delta_rule(
+    fn gated_delta_rule(
         &self,
         qkv: &HipTensor,
         ba: &HipTensor,
@@ -274,18 +330,12 @@ impl HipBackend {
                 value_dim: int(heads.value_dim),
                 scale: (1.0 / (heads.key_dim as f64).sqrt()) as f32,
             };
-            self.launch(&launch.launch()?)?;
+            self.one(launch.launch())?;
         }
         Ok(out)
     }
 
-    fn run_gated_norm(
-        &self,
-        x: &HipTensor,
-        z: &HipTensor,
-        weight: &HipTensor,
-        eps: f32,
-    ) -> Result<HipTensor> {
+    fn gated_norm(&self, x: &HipTensor, z: &HipTensor, weight: &HipTensor, eps: f32) -> Result<HipTensor> {
         let (tokens, heads, dim) = shapes::gated_norm(x, z, weight);
         let out = self.allocate(x.shape(), DType::Bf16, "gated_norm")?;
         let launch = args::GatedNorm {
@@ -298,11 +348,11 @@ impl HipBackend {
             dim: int(dim),
             eps,
         };
-        self.launch(&launch.launch()?)?;
+        self.one(launch.launch())?;
         Ok(out)
     }
 
-    fn run_euler_step(
+    fn euler_step(
         &self,
         x: &HipTensor,
         v_cond: &HipTensor,
@@ -321,11 +371,11 @@ impl HipBackend {
             cfg,
             dt,
         };
-        self.launch(&launch.launch()?)?;
+        self.one(launch.launch())?;
         Ok(out)
     }
 
-    fn run_unpack_latents(
+    fn unpack_latents(
         &self,
         x: &HipTensor,
         mean: &HipTensor,
@@ -345,11 +395,11 @@ impl HipBackend {
             channels: int(channels),
             eps,
         };
-        self.launch(&launch.launch()?)?;
+        self.one(launch.launch())?;
         Ok(out)
     }
 
-    fn run_conv2d(
+    fn conv2d(
         &self,
         x: &HipTensor,
         norm: Option<(&HipTensor, bool)>,
@@ -377,11 +427,11 @@ impl HipBackend {
             row_first: 0,
             row_count: int(shape.height),
         };
-        self.run(&launch.launches()?)?;
+        self.all(launch.launches())?;
         Ok(out)
     }
 
-    fn run_group_norm(
+    fn group_norm(
         &self,
         x: &HipTensor,
         groups: usize,
@@ -405,199 +455,8 @@ impl HipBackend {
             groups: int(groups),
             eps,
         };
-        self.run(&launch.launches()?)?;
+        self.all(launch.launches())?;
         Ok(ab)
-    }
-}
-
-/// Hands a result to the model code.
-fn lift<T>(result: Result<T>) -> backend::Result<T> {
-    result.map_err(BackendError::new)
-}
-
-impl Backend for HipBackend {
-    type Tensor = HipTensor;
-    type Stage = HipStage;
-
-    fn describe(&self) -> String {
-        self.description()
-    }
-
-    fn admit(&self, kept: &StageSpec, stages: &[&StageSpec]) -> backend::Result<()> {
-        lift(self.plan(kept, stages).map(drop))
-    }
-
-    fn load(&self, spec: StageSpec) -> backend::Result<HipStage> {
-        lift(self.load_stage(&spec))
-    }
-
-    fn fixed(&self, stage: &HipStage) -> Vec<HipTensor> {
-        stage.0.fixed()
-    }
-
-    fn block(&self, stage: &HipStage, index: usize) -> backend::Result<Vec<HipTensor>> {
-        lift(stage.0.block(index))
-    }
-
-    fn upload(&self, data: HostData, shape: &[usize]) -> backend::Result<HipTensor> {
-        lift(self.upload_data(&data, shape))
-    }
-
-    fn download(&self, x: &HipTensor) -> backend::Result<HostData> {
-        lift(self.download_data(x))
-    }
-
-    fn rows(&self, x: &HipTensor, rows: Range<usize>) -> HipTensor {
-        self.view_rows(x, rows)
-    }
-
-    fn reshape(&self, x: &HipTensor, shape: &[usize]) -> HipTensor {
-        shapes::reshape(x, shape);
-        x.view(0, shape.to_vec())
-    }
-
-    fn concat(&self, parts: &[&HipTensor]) -> backend::Result<HipTensor> {
-        lift(self.concat_parts(parts))
-    }
-
-    fn to_bf16(&self, x: &HipTensor) -> backend::Result<HipTensor> {
-        lift(self.run_to_bf16(x))
-    }
-
-    fn norm(
-        &self,
-        x: &HipTensor,
-        weight: &HipTensor,
-        eps: f32,
-        kind: NormKind,
-        modulation: Option<(&HipTensor, &HipTensor)>,
-    ) -> backend::Result<HipTensor> {
-        lift(self.run_norm(x, weight, eps, kind, modulation))
-    }
-
-    fn head_norm_rope(
-        &self,
-        x: &HipTensor,
-        heads: Heads,
-        weight: &HipTensor,
-        eps: f32,
-        kind: NormKind,
-        rope: (&HipTensor, &HipTensor),
-    ) -> backend::Result<HipTensor> {
-        lift(self.run_head_norm_rope(x, heads, weight, eps, kind, rope))
-    }
-
-    fn attention(
-        &self,
-        q: &HipTensor,
-        k: &HipTensor,
-        v: &HipTensor,
-        v_heads: Heads,
-        scale: f64,
-        causal: bool,
-        segments: &[usize],
-    ) -> backend::Result<HipTensor> {
-        lift(self.run_attention(q, k, v, v_heads, scale, causal, segments))
-    }
-
-    fn sigmoid_gate(&self, x: &HipTensor, gate: &HipTensor, heads: Heads) -> backend::Result<HipTensor> {
-        lift(self.run_sigmoid_gate(x, gate, heads))
-    }
-
-    fn linear(
-        &self,
-        x: &HipTensor,
-        w: &HipTensor,
-        bias: Option<&HipTensor>,
-        epilogue: Epilogue<'_, HipTensor>,
-    ) -> backend::Result<HipTensor> {
-        lift(self.run_linear(x, w, bias, epilogue))
-    }
-
-    fn linear_glu(
-        &self,
-        x: &HipTensor,
-        w: &HipTensor,
-        bias: Option<&HipTensor>,
-        glu: Glu,
-    ) -> backend::Result<HipTensor> {
-        lift(self.run_linear_glu(x, w, bias, glu))
-    }
-
-    fn causal_conv_silu(
-        &self,
-        x: &HipTensor,
-        w: &HipTensor,
-        segments: &[usize],
-    ) -> backend::Result<HipTensor> {
-        lift(self.run_causal_conv_silu(x, w, segments))
-    }
-
-    fn gated_delta_rule(
-        &self,
-        qkv: &HipTensor,
-        ba: &HipTensor,
-        a_log: &HipTensor,
-        dt_bias: &HipTensor,
-        heads: DeltaHeads,
-        segments: &[usize],
-    ) -> backend::Result<HipTensor> {
-        lift(self.run_gated_delta_rule(qkv, ba, a_log, dt_bias, heads, segments))
-    }
-
-    fn gated_norm(
-        &self,
-        x: &HipTensor,
-        z: &HipTensor,
-        weight: &HipTensor,
-        eps: f32,
-    ) -> backend::Result<HipTensor> {
-        lift(self.run_gated_norm(x, z, weight, eps))
-    }
-
-    fn euler_step(
-        &self,
-        x: &HipTensor,
-        v_cond: &HipTensor,
-        v_uncond: Option<&HipTensor>,
-        cfg: f32,
-        dt: f32,
-    ) -> backend::Result<HipTensor> {
-        lift(self.run_euler_step(x, v_cond, v_uncond, cfg, dt))
-    }
-
-    fn unpack_latents(
-        &self,
-        x: &HipTensor,
-        mean: &HipTensor,
-        var: &HipTensor,
-        eps: f32,
-        width: usize,
-    ) -> backend::Result<HipTensor> {
-        lift(self.run_unpack_latents(x, mean, var, eps, width))
-    }
-
-    fn conv2d(
-        &self,
-        x: &HipTensor,
-        norm: Option<(&HipTensor, bool)>,
-        w: &HipTensor,
-        bias: &HipTensor,
-        upsample: bool,
-        residual: Option<&HipTensor>,
-    ) -> backend::Result<HipTensor> {
-        lift(self.run_conv2d(x, norm, w, bias, upsample, residual))
-    }
-
-    fn group_norm(
-        &self,
-        x: &HipTensor,
-        groups: usize,
-        weight: &HipTensor,
-        bias: &HipTensor,
-        eps: f32,
-    ) -> backend::Result<HipTensor> {
-        lift(self.run_group_norm(x, groups, weight, bias, eps))
     }
 }
 

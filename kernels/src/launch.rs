@@ -163,6 +163,28 @@ impl Check {
         self.size(found > 0 && found % of == 0, what, found, need)
     }
 
+    /// A multiple of 16, at least one and at most `most`.
+    pub(crate) fn sixteens(
+        &self,
+        what: &'static str,
+        found: i32,
+        most: i32,
+        need: &'static str,
+    ) -> Result<(), LaunchError> {
+        self.size(found > 0 && found % 16 == 0 && found <= most, what, found, need)
+    }
+
+    /// A switch: 0 or 1.
+    pub(crate) fn switch(&self, what: &'static str, found: i32) -> Result<(), LaunchError> {
+        self.size(matches!(found, 0 | 1), what, found, "0 or 1")
+    }
+
+    /// Tokens `first .. first + length` of a segment.
+    pub(crate) fn segment(&self, first: i32, length: i32) -> Result<(), LaunchError> {
+        self.positive("length", length)?;
+        self.size(first >= 0, "first", first, "0 or more")
+    }
+
     /// Operands that must be there, at multiples of 16 bytes.
     pub(crate) fn operands(&self, operands: &[(&'static str, u64)]) -> Result<(), LaunchError> {
         for &(operand, address) in operands {
@@ -181,6 +203,18 @@ impl Check {
             }
         }
         Ok(())
+    }
+
+    /// The launch of a kernel with a thread for each of `units`.
+    pub(crate) fn threads(&self, units: i64, args: Vec<u8>) -> Result<Launch, LaunchError> {
+        self.launch([(units + 255) / 256, 1, 1], 256, args)
+    }
+
+    /// The launch of a kernel with a wave for each head of each token.
+    pub(crate) fn waves(&self, tokens: i32, heads: i32, args: Vec<u8>) -> Result<Launch, LaunchError> {
+        let rows = i64::from(tokens) * i64::from(heads);
+        self.size(rows <= i64::from(i32::MAX), "tokens * heads", rows, "less than 2^31")?;
+        self.launch([(rows + 7) / 8, 1, 1], 8 * 32, args)
     }
 
     /// A grid of workgroups; each dimension must fit the runtime's 32-bit thread count.

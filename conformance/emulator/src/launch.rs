@@ -49,11 +49,15 @@ pub enum Model {
 impl Model {
     /// The model of that name.
     pub fn by_name(name: &str) -> Option<Self> {
-        match name {
-            "fma-chain" => Some(Self::FmaChain),
-            "exact" => Some(Self::Exact),
-            "silicon-gfx1151" => Some(Self::SiliconGfx1151),
-            _ => None,
+        [Self::FmaChain, Self::Exact, Self::SiliconGfx1151].into_iter().find(|model| model.name() == name)
+    }
+
+    /// The name that [`Model::by_name`] takes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FmaChain => "fma-chain",
+            Self::Exact => "exact",
+            Self::SiliconGfx1151 => "silicon-gfx1151",
         }
     }
 }

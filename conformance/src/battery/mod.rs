@@ -71,6 +71,9 @@ pub struct Summary {
 /// What an operation showed, as a line of a report in the group `operations`; an operation that broke is named by its row.
 pub fn row(op: &str, demand: Demand, result: &Result<Summary, BatteryError>, word: Word) -> Row {
     let (name, figure, detail) = match result {
+        Ok(summary) if summary.cases == 0 => {
+            (format!("{op}: no case ran"), f64::NAN, format!("{} cases refused", summary.refused))
+        }
         Ok(summary) => {
             let used = summary.worst.as_ref().map_or(0.0, |(_, comparison)| comparison.worst.budget_used);
             let Summary { cases, refused, elements, .. } = summary;
@@ -124,20 +127,26 @@ pub fn run<B: Backend, C: Case>(
     backends: &[B],
     demand: Demand,
 ) -> Result<Summary, BatteryError> {
-    run_served(op, cases, backends, demand, &|_| false)
+    run_served(op, cases, backends, demand, 1, &|_| false)
 }
 
 /// As [`run`] on backends that do not serve every size: a case that fails with an error that `refuses` knows is counted and
-/// left out.
+/// left out. Of those that are served one in `stride` runs, from the first on.
 pub fn run_served<B: Backend, C: Case>(
     op: &'static str,
     cases: impl IntoIterator<Item = C>,
     backends: &[B],
     demand: Demand,
+    stride: usize,
     refuses: &dyn Fn(&BackendError) -> bool,
 ) -> Result<Summary, BatteryError> {
     let mut summary = Summary { op, cases: 0, refused: 0, elements: 0, worst: None };
+    let mut to_skip = 0;
     for case in cases {
+        if to_skip > 0 {
+            to_skip -= 1;
+            continue;
+        }
         let expected = case.expected();
         let values: Vec<f64> = expected.iter().map(|e| e.value).collect();
         let bits = match demand {
@@ -157,6 +166,7 @@ pub fn run_served<B: Backend, C: Case>(
                 same_bits(&name, &actual, bits)?;
             }
             let comparison = compare(&name, &actual, &values, |i| expected[i].error)?;
+            to_skip = stride - 1;
             summary.cases += 1;
             summary.elements += comparison.len;
             let used = |c: &Comparison| c.worst.budget_used;
@@ -203,7 +213,7 @@ pub const OPERATIONS: [&str; 15] = [
     "group_norm",
 ];
 
-/// Runs one in `stride` of the cases of operation `op`, from the first on; for `refuses` see [`run_served`].
+/// Runs one in `stride` of the cases of operation `op`, see [`run_served`].
 ///
 /// # Panics
 /// When there is no such operation.
@@ -217,7 +227,7 @@ pub fn one<B: Backend>(
     macro_rules! choose {
         ($($name:literal: $cases:expr),+ $(,)?) => {
             match op {
-                $($name => run_served($name, $cases.into_iter().step_by(stride), backends, demand, refuses),)+
+                $($name => run_served($name, $cases, backends, demand, stride, refuses),)+
                 _ => panic!("battery: no operation {op}"),
             }
         };
@@ -317,6 +327,28 @@ mod tests {
             let error = run_once(drifting([1.5, 1.5], expected), demand).unwrap_err();
             assert!(matches!(error, BatteryError::Apart(CompareError::OverBudget { .. })), "{error}");
         }
+    }
+
+    #[test]
+    fn a_stride_counts_the_cases_that_are_served() {
+        // `at` 0 is served; at 1 the oracle has its value and the backend fails.
+        let cases = |starts: &[usize], stride| {
+            let list = starts.iter().map(|&at| {
+                let case = drifting([0.0, 0.0], Bounded::from(0.0));
+                case.run.set(at);
+                case
+            });
+            run_served("drift", list, &[OracleBackend], Demand::Bits, stride, &|_| true)
+        };
+        let summary = cases(&[1, 0, 0, 1, 0], 3).unwrap();
+        assert_eq!(
+            (summary.cases, summary.refused),
+            (2, 1),
+            "the first refused, the next two served passed over"
+        );
+        let summary = cases(&[1, 1], 1);
+        let row = row("drift", Demand::Bits, &summary, Word::Measured);
+        assert!(!row.passes() && row.name == "drift: no case ran", "{row}");
     }
 
     #[test]

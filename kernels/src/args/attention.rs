@@ -59,8 +59,7 @@ impl Attention {
     /// [`LaunchError`] for sizes and addresses outside the fields' descriptions.
     pub fn launches_f32(&self) -> Result<Vec<Launch>, LaunchError> {
         let check = Check("attention_f32");
-        check.multiple("dim", self.dim, 16, "a multiple of 16, at most 512")?;
-        check.size(self.dim <= 512, "dim", self.dim, "a multiple of 16, at most 512")?;
+        check.sixteens("dim", self.dim, 512, "a multiple of 16, at most 512")?;
         self.ranges(&check, 4, MAX_F32_FMA, (32, 256))
     }
 
@@ -73,8 +72,7 @@ impl Attention {
         (rows, threads): (i32, u32),
     ) -> Result<Vec<Launch>, LaunchError> {
         check.operands(&[("q", self.q), ("k", self.k), ("v", self.v), ("out", self.out)])?;
-        check.positive("length", self.length)?;
-        check.size(self.first >= 0, "first", self.first, "0 or more")?;
+        check.segment(self.first, self.length)?;
         check.positive("kv_heads", self.kv_heads)?;
         check.multiple("q_heads", self.q_heads, self.kv_heads, "a multiple of kv_heads")?;
         let aligned = |x: i32| x >= 0 && x % align == 0;

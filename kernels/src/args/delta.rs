@@ -1,7 +1,6 @@
 //! The operations of the text encoder's linear attention.
 
-use super::norm::ROWS;
-use crate::launch::{Check, Launch, LaunchError, ceil, params};
+use crate::launch::{Check, Launch, LaunchError, params};
 
 params! {
     /// `causal_conv_silu`: depthwise convolution over the tokens of one segment, then silu.
@@ -30,13 +29,11 @@ impl CausalConvSilu {
     /// [`LaunchError`] for sizes and addresses outside the fields' descriptions.
     pub fn launch(&self) -> Result<Launch, LaunchError> {
         let check = Check("causal_conv_silu");
-        check.size(self.first >= 0, "first", self.first, "0 or more")?;
-        check.positive("length", self.length)?;
+        check.segment(self.first, self.length)?;
         check.multiple("channels", self.channels, 8, "a multiple of 8")?;
         check.positive("width", self.width)?;
         check.operands(&[("x", self.x), ("w", self.w), ("out", self.out)])?;
-        let units = i64::from(self.length) * i64::from(self.channels / 8);
-        check.launch([(units + 255) / 256, 1, 1], 256, self.bytes())
+        check.threads(i64::from(self.length) * i64::from(self.channels / 8), self.bytes())
     }
 }
 
@@ -77,8 +74,7 @@ impl GatedDeltaRule {
     /// [`LaunchError`] for sizes and addresses outside the fields' descriptions.
     pub fn launch(&self) -> Result<Launch, LaunchError> {
         let check = Check("gated_delta_rule");
-        check.size(self.first >= 0, "first", self.first, "0 or more")?;
-        check.positive("length", self.length)?;
+        check.segment(self.first, self.length)?;
         check.positive("key_heads", self.key_heads)?;
         check.multiple("value_heads", self.value_heads, self.key_heads, "a multiple of key_heads")?;
         check.size(self.key_dim == 128, "key_dim", self.key_dim, "128")?;
@@ -121,11 +117,8 @@ impl GatedNorm {
         let check = Check("gated_norm");
         check.positive("tokens", self.tokens)?;
         check.positive("heads", self.heads)?;
-        check.multiple("dim", self.dim, 16, "a multiple of 16, at most 256")?;
-        check.size(self.dim <= 256, "dim", self.dim, "a multiple of 16, at most 256")?;
+        check.sixteens("dim", self.dim, 256, "a multiple of 16, at most 256")?;
         check.operands(&[("x", self.x), ("z", self.z), ("weight", self.weight), ("out", self.out)])?;
-        let rows = i64::from(self.tokens) * i64::from(self.heads);
-        check.size(rows <= i64::from(i32::MAX), "tokens * heads", rows, "less than 2^31")?;
-        check.launch([ceil(rows as i32, ROWS), 1, 1], 32 * ROWS as u32, self.bytes())
+        check.waves(self.tokens, self.heads, self.bytes())
     }
 }

@@ -1,6 +1,6 @@
 //! Operations without a reduction.
 
-use crate::launch::{Check, Launch, LaunchError, ceil, params};
+use crate::launch::{Check, Launch, LaunchError, params};
 
 params! {
     /// `to_bf16`: one rounding.
@@ -23,7 +23,7 @@ impl ToBf16 {
         let check = Check("to_bf16");
         check.positive("count", self.count)?;
         check.operands(&[("x", self.x), ("out", self.out)])?;
-        check.launch([ceil(self.count, 256), 1, 1], 256, self.bytes())
+        check.threads(self.count.into(), self.bytes())
     }
 }
 
@@ -57,7 +57,7 @@ impl EulerStep {
         check.positive("count", self.count)?;
         check.operands(&[("x", self.x), ("v_cond", self.v_cond), ("out", self.out)])?;
         check.optional(&[("v_uncond", self.v_uncond)])?;
-        check.launch([ceil(self.count, 256), 1, 1], 256, self.bytes())
+        check.threads(self.count.into(), self.bytes())
     }
 }
 
@@ -98,8 +98,7 @@ impl SigmoidGate {
         check.operands(&[("x", self.x), ("gate", self.gate), ("out", self.out)])?;
         let width = i64::from(self.heads) * i64::from(self.dim);
         check.size(width <= i64::from(i32::MAX), "heads * dim", width, "less than 2^31")?;
-        let units = i64::from(self.tokens) * (width / 8);
-        check.launch([(units + 255) / 256, 1, 1], 256, self.bytes())
+        check.threads(i64::from(self.tokens) * (width / 8), self.bytes())
     }
 }
 
@@ -138,7 +137,6 @@ impl UnpackLatents {
         check.operands(&[("x", self.x), ("mean", self.mean), ("var", self.var), ("out", self.out)])?;
         let pixels = i64::from(self.height) * i64::from(self.width);
         check.size(pixels <= 1 << 28, "height * width", pixels, "at most 2^28")?;
-        let count = pixels * 4 * i64::from(self.channels);
-        check.launch([(count + 255) / 256, 1, 1], 256, self.bytes())
+        check.threads(pixels * 4 * i64::from(self.channels), self.bytes())
     }
 }

@@ -117,7 +117,7 @@ impl LinearGlu {
         check.multiple("k", self.k, 16, "a multiple of 16")?;
         check.multiple("f", self.f, 16, "a multiple of 16")?;
         check.size(self.f <= i32::MAX / 2, "f", self.f, "less than 2^30")?;
-        check.size((0..=1).contains(&self.glu), "glu", self.glu, "0 or 1")?;
+        check.switch("glu", self.glu)?;
         check.operands(&[("x", self.x), ("w", self.w), ("out", self.out)])?;
         check.optional(&[("bias", self.bias)])?;
         token_ranges(self.tokens, self.k, 2 * self.f)

@@ -1,6 +1,6 @@
 //! RMS norms.
 
-use crate::launch::{Check, Launch, LaunchError, ceil, params};
+use crate::launch::{Check, Launch, LaunchError, params};
 
 /// Values of [`Norm::kind`] and [`HeadNormRope::kind`].
 pub mod norm_kind {
@@ -9,9 +9,6 @@ pub mod norm_kind {
     /// `bf16(x * r * (1 + w))`.
     pub const ZERO_CENTRED: i32 = 1;
 }
-
-/// Waves, each with a row of its own, in a workgroup.
-pub(super) const ROWS: i32 = 8;
 
 params! {
     /// `norm`: RMS norm of each row, with optional modulation.
@@ -46,12 +43,12 @@ impl Norm {
         let check = Check("norm");
         check.positive("tokens", self.tokens)?;
         check.multiple("width", self.width, 16, "a multiple of 16")?;
-        check.size((0..=1).contains(&self.kind), "kind", self.kind, "0 or 1")?;
+        check.switch("kind", self.kind)?;
         check.operands(&[("x", self.x), ("weight", self.weight), ("out", self.out)])?;
         if self.scale != 0 || self.shift != 0 {
             check.operands(&[("scale", self.scale), ("shift", self.shift)])?;
         }
-        check.launch([ceil(self.tokens, ROWS), 1, 1], 32 * ROWS as u32, self.bytes())
+        check.waves(self.tokens, 1, self.bytes())
     }
 }
 
@@ -97,17 +94,14 @@ impl HeadNormRope {
     pub fn launch(&self) -> Result<Launch, LaunchError> {
         let check = Check("head_norm_rope");
         check.positive("tokens", self.tokens)?;
-        check.multiple("dim", self.dim, 16, "a multiple of 16, at most 256")?;
-        check.size(self.dim <= 256, "dim", self.dim, "a multiple of 16, at most 256")?;
+        check.sixteens("dim", self.dim, 256, "a multiple of 16, at most 256")?;
         let rotary = self.rotary % 8 == 0 && self.rotary >= 0 && self.rotary <= self.dim / 2;
         check.size(rotary, "rotary", self.rotary, "a multiple of 8, at most dim / 2")?;
-        check.size((0..=1).contains(&self.kind), "kind", self.kind, "0 or 1")?;
+        check.switch("kind", self.kind)?;
         heads(&check, self.stride, self.first, self.step, self.heads, self.dim)?;
         check.operands(&[("x", self.x), ("weight", self.weight), ("out", self.out)])?;
         check.operands(&[("cos", self.cos), ("sin", self.sin)])?;
-        let rows = i64::from(self.tokens) * i64::from(self.heads);
-        check.size(rows <= i64::from(i32::MAX), "tokens * heads", rows, "less than 2^31")?;
-        check.launch([ceil(rows as i32, ROWS), 1, 1], 32 * ROWS as u32, self.bytes())
+        check.waves(self.tokens, self.heads, self.bytes())
     }
 }
 

@@ -71,8 +71,8 @@ impl Conv2d {
         check.multiple("inputs", self.inputs, 16, "a multiple of 16")?;
         check.positive("outputs", self.outputs)?;
         check.size(matches!(self.side, 1 | 3), "side", self.side, "1 or 3")?;
-        check.size((0..=1).contains(&self.upsample), "upsample", self.upsample, "0 or 1")?;
-        check.size((0..=1).contains(&self.silu), "silu", self.silu, "0 or 1")?;
+        check.switch("upsample", self.upsample)?;
+        check.switch("silu", self.silu)?;
         let even = self.upsample == 0 || (self.height % 2 == 0 && self.width % 2 == 0);
         check.size(even, "height * width", pixels, "of even sides with upsample")?;
         check.positive("row_count", self.row_count)?;

@@ -7,6 +7,7 @@
 //! - `MOSS_EMULATE_THREADS`: worker threads of a launch
 //! - `MOSS_EMULATE_STREAMS`: `late` (work runs when something waits for it) or `early-copies` (copies run as
 //!   soon as their own stream allows, kernels late)
+//! - `MOSS_EMULATE_SKIP_WAITS`: `1` makes no stream wait for another, as if the program had forgotten to ask
 //! - `MOSS_EMULATE_SANITIZE`: `0` looks for no LDS races and no uninitialised LDS
 //! - `MOSS_EMULATE_FAIL_MALLOC`, `MOSS_EMULATE_FAIL_HOST_MALLOC`: the n-th call fails; `n+` from the n-th on
 //! - `MOSS_EMULATE_LOST_AFTER`: the device is lost after that many launches
@@ -50,6 +51,8 @@ pub struct Config {
     pub options: Options,
     /// When copies run.
     pub streams: Streams,
+    /// `hipStreamWaitEvent` does nothing.
+    pub skip_waits: bool,
     /// Failing `hipMalloc` calls.
     pub fail_malloc: Failing,
     /// Failing `hipHostMalloc` calls.
@@ -156,6 +159,7 @@ impl Config {
             devices: devices.collect(),
             options,
             streams: read(&var, "MOSS_EMULATE_STREAMS", streams)?.unwrap_or_default(),
+            skip_waits: read(&var, "MOSS_EMULATE_SKIP_WAITS", flag)?.unwrap_or(false),
             fail_malloc: read(&var, "MOSS_EMULATE_FAIL_MALLOC", failing)?.unwrap_or_default(),
             fail_host_malloc: read(&var, "MOSS_EMULATE_FAIL_HOST_MALLOC", failing)?.unwrap_or_default(),
             lost_after: read(&var, "MOSS_EMULATE_LOST_AFTER", |t| t.parse().ok())?,
@@ -196,6 +200,7 @@ mod tests {
             ("_MODEL", "guess"),
             ("_THREADS", "0"),
             ("_STREAMS", "never"),
+            ("_SKIP_WAITS", "some"),
             ("_SANITIZE", "yes"),
             ("_FAIL_MALLOC", "0"),
             ("_LOST_AFTER", "-1"),

@@ -161,7 +161,7 @@ exports! {
         store(out, |r| {
             let device = usize::try_from(index).ok().and_then(|i| r.config.devices.get(i).map(|d| (i, d)));
             let (i, (target, memory)) = device.ok_or(runtime::INVALID_DEVICE)?;
-            Ok(device::properties(target, *memory, i))
+            Ok(device::properties(target, *memory, i, r.config.options.model))
         })
     }
 

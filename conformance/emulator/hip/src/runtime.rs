@@ -467,6 +467,7 @@ impl Runtime {
         let mark = self.events.get(&event).ok_or(INVALID_HANDLE)?.mark;
         self.stream(stream)?;
         match mark {
+            _ if self.config.skip_waits => Ok(()),
             Some((other, count)) if other != stream => self.push(stream, Op::Wait(other, count)),
             _ => Ok(()),
         }

@@ -1,0 +1,272 @@
+use super::*;
+use moss_reference::backend::Role;
+use moss_reference::weights::{Checkpoint, FileDType};
+
+use crate::fake::{Fake, Policy};
+use crate::memory::RESERVE;
+use crate::weights::tests::{checkpoint, given, spec};
+
+const BLOCKS: usize = 7;
+/// Bytes of a block in these tests: a matrix of 64 x 512 and a vector of 128, bf16.
+const BLOCK: u64 = 64 * 512 * 2 + 256;
+
+struct Setup {
+    engine: Arc<Engine>,
+    checkpoint: Arc<Checkpoint>,
+    _folder: tempfile::TempDir,
+    /// Last: it outlives what runs on it.
+    fake: Fake,
+}
+
+fn setup(policy: Policy) -> Setup {
+    let folder = tempfile::tempdir().unwrap();
+    let mut tensors = vec![given("norm", FileDType::Bf16, &[100])];
+    for i in 0..BLOCKS {
+        tensors.push(given(&format!("{i}.w"), FileDType::Bf16, &[64, 512]));
+        tensors.push(given(&format!("{i}.v"), FileDType::Bf16, &[128]));
+    }
+    let checkpoint = checkpoint(folder.path(), &tensors);
+    let fake = Fake::start(policy, 2 << 30);
+    let compute = Arc::new(fake.device.stream().unwrap());
+    let feeder = Feeder::new(&fake.device).unwrap();
+    let engine = Arc::new(Engine { device: fake.device.clone(), compute, feeder, host: Host::current() });
+    Setup { engine, checkpoint, _folder: folder, fake }
+}
+
+impl Setup {
+    fn spec(&self, resident_limit: usize) -> StageSpec {
+        StageSpec {
+            name: "dit",
+            checkpoint: self.checkpoint.clone(),
+            fixed: vec![spec(&["norm"], Role::Vector)],
+            blocks: (0..BLOCKS)
+                .map(|i| {
+                    let (w, v) = (format!("{i}.w"), format!("{i}.v"));
+                    vec![spec(&[&w], Role::Matrix), spec(&[&v], Role::Vector)]
+                })
+                .collect(),
+            resident_limit,
+            activation_bytes: 1000,
+        }
+    }
+
+    /// Memory for `resident` of the blocks, the others in two slots; all blocks need no slots.
+    fn capacity(&self, resident: u64) -> u64 {
+        let slots = if resident < BLOCKS as u64 { 2 } else { 0 };
+        256 + (slots + resident) * BLOCK + 1000 + ROUNDING + RESERVE
+    }
+
+    fn load(
+        &self,
+        resident_limit: usize,
+        capacity: u64,
+        pinned: Option<u64>,
+    ) -> Result<(StageInner, Vec<String>)> {
+        let mut notes = Vec::new();
+        let memory = DeviceMemory { hip_free: capacity, hip_total: capacity, ..DeviceMemory::default() };
+        let limits = Limits { budget: None, host_available: 1 << 40, pinned };
+        let spec = self.spec(resident_limit);
+        let stage = StageInner::load(&self.engine, &spec, &memory, &limits, capacity, &mut notes)?;
+        Ok((stage, notes))
+    }
+
+    /// Runs through the blocks of `steps` steps as a model does: "computes" on each by copying its weights to a place of
+    /// their own on the compute stream; then compares every copy with the file.
+    fn run(&self, stage: &StageInner, order: &[usize]) {
+        let images = StageImages::new(&self.spec(usize::MAX)).unwrap();
+        let device = &self.engine.device;
+        let mut outputs = Vec::new();
+        for &index in order {
+            let weights = stage.block(index).unwrap();
+            let out = device.allocate(BLOCK, "an output").unwrap();
+            // SAFETY: the block's first weight is at the start of its image, of BLOCK bytes; `out` holds as many.
+            #[allow(unsafe_code)]
+            unsafe {
+                self.engine.compute.copy_on_device(out.address(0), weights[0].address(), BLOCK).unwrap();
+            }
+            outputs.push((index, out));
+        }
+        for (at, (index, out)) in outputs.iter().enumerate() {
+            let found = self.engine.fetch_back(out, BLOCK as usize).unwrap();
+            let mut expected = vec![0; BLOCK as usize];
+            images.blocks[*index].fill_all(&mut expected).unwrap();
+            assert!(found.as_slice() == expected, "fetch {at}: wrong weights of block {index}");
+        }
+    }
+
+    fn check_fixed(&self, stage: &StageInner) {
+        assert_eq!(stage.fixed()[0].shape(), [100]);
+        let found = self.engine.fetch_back(&stage.fixed, 256).unwrap();
+        let images = StageImages::new(&self.spec(usize::MAX)).unwrap();
+        let mut expected = vec![0; 256];
+        images.fixed.fill_all(&mut expected).unwrap();
+        assert_eq!(found.as_slice(), expected);
+    }
+}
+
+fn steps(n: usize) -> Vec<usize> {
+    (0..n).flat_map(|_| 0..BLOCKS).collect()
+}
+
+const POLICIES: [Policy; 3] = [Policy::Late, Policy::CopiesEarly, Policy::ComputeEarly];
+
+#[test]
+fn every_number_of_resident_blocks_gives_the_same_weights() {
+    for policy in POLICIES {
+        for resident in [0, 1, BLOCKS / 2, BLOCKS - 3, BLOCKS] {
+            let s = setup(policy);
+            let (stage, notes) = s.load(usize::MAX, s.capacity(resident as u64), None).unwrap();
+            assert_eq!((stage.resident(), notes.len()), ((resident, BLOCKS), 0));
+            s.check_fixed(&stage);
+            s.run(&stage, &steps(3));
+            drop(stage);
+            assert_eq!(s.fake.device_bytes(), 0, "everything is freed");
+            assert_eq!(s.fake.faults(), [""; 0], "{policy:?}, {resident} resident");
+        }
+    }
+}
+
+#[test]
+fn pageable_and_mixed_host_memory_give_the_same_weights() {
+    for policy in POLICIES {
+        for pinned in [0, 2 * BLOCK] {
+            let s = setup(policy);
+            let (stage, _) = s.load(usize::MAX, s.capacity(1), Some(pinned)).unwrap();
+            s.run(&stage, &steps(2));
+            drop(stage);
+            assert_eq!(s.fake.faults(), [""; 0]);
+        }
+    }
+}
+
+#[test]
+fn refused_pinned_memory_falls_back_and_says_so() {
+    let s = setup(Policy::Late);
+    s.fake.refuse_pins();
+    let (stage, notes) = s.load(usize::MAX, s.capacity(1), None).unwrap();
+    assert!(notes[0].contains("refused to pin"), "{notes:?}");
+    s.run(&stage, &steps(2));
+}
+
+#[test]
+fn a_stage_of_two_blocks_at_most_streams_from_its_files() {
+    for policy in POLICIES {
+        let s = setup(policy);
+        let (stage, _) = s.load(2, 1 << 30, None).unwrap();
+        assert_eq!(stage.resident(), (0, BLOCKS));
+        assert_eq!(stage.device_bytes(), 256 + 2 * BLOCK);
+        s.run(&stage, &steps(1));
+        // A second prompt runs through it again.
+        s.run(&stage, &steps(1));
+        drop(stage);
+        assert_eq!(s.fake.faults(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_block_that_is_left_out_changes_nothing() {
+    for policy in POLICIES {
+        let s = setup(policy);
+        let (stage, _) = s.load(usize::MAX, s.capacity(1), None).unwrap();
+        s.run(&stage, &[0, 1, 2, 4, 5, 6, 0, 2, 3, 6, 1, 1]);
+        assert_eq!(s.fake.faults(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_failed_allocation_plans_again_with_fewer_resident_blocks() {
+    for n in 1..=BLOCKS + 2 {
+        let s = setup(Policy::Late);
+        s.fake.fail_allocation(n);
+        let result = s.load(usize::MAX, s.capacity(BLOCKS as u64), None);
+        // With a reserve far larger than the blocks, what could be had before the failure leaves no room for any plan.
+        let error = result.err().expect("nothing fits into what was had");
+        assert!(matches!(error, Error::Refused(_)), "allocation {n}: {error}");
+        assert_eq!(s.fake.device_bytes(), 0, "allocation {n}: everything is freed");
+    }
+}
+
+#[test]
+fn blocks_make_room_when_the_device_is_full() {
+    for policy in POLICIES {
+        let s = setup(policy);
+        let (stage, _) = s.load(usize::MAX, s.capacity(BLOCKS as u64), None).unwrap();
+        s.run(&stage, &steps(1));
+        let held = s.fake.device_bytes() as u64;
+        assert!(stage.evict().unwrap());
+        assert_eq!(stage.resident(), (BLOCKS - 3, BLOCKS), "two become slots");
+        assert_eq!(s.fake.device_bytes() as u64, held - BLOCK);
+        s.run(&stage, &steps(2));
+        assert!(stage.evict().unwrap());
+        assert_eq!(s.fake.device_bytes() as u64, held - 2 * BLOCK);
+        s.run(&stage, &steps(2));
+        while stage.evict().unwrap() {}
+        assert_eq!(stage.resident().0, 0);
+        s.run(&stage, &steps(2));
+        drop(stage);
+        assert_eq!((s.fake.device_bytes(), s.fake.faults()), (0, vec![]));
+    }
+}
+
+#[test]
+fn a_stage_that_goes_waits_for_its_copies() {
+    for pinned in [None, Some(0)] {
+        let s = setup(Policy::Late);
+        let (stage, _) = s.load(usize::MAX, s.capacity(0), pinned).unwrap();
+        stage.block(0).unwrap();
+        drop(stage);
+        assert_eq!((s.fake.faults(), s.fake.device_bytes()), (vec![], 0));
+    }
+}
+
+#[test]
+fn a_slot_is_not_filled_while_its_weights_are_held() {
+    for policy in POLICIES {
+        let s = setup(policy);
+        let (stage, _) = s.load(usize::MAX, s.capacity(0), None).unwrap();
+        let held = stage.block(0).unwrap();
+        for index in 1..BLOCKS {
+            stage.block(index).unwrap();
+        }
+        let out = s.engine.device.allocate(BLOCK, "an output").unwrap();
+        // SAFETY: as in `run`.
+        #[allow(unsafe_code)]
+        unsafe {
+            s.engine.compute.copy_on_device(out.address(0), held[0].address(), BLOCK).unwrap();
+        }
+        let mut expected = vec![0; BLOCK as usize];
+        stage.images.blocks[0].fill_all(&mut expected).unwrap();
+        assert!(s.engine.fetch_back(&out, BLOCK as usize).unwrap().as_slice() == expected);
+    }
+}
+
+#[test]
+#[should_panic(expected = "the weights of an earlier block are still held")]
+fn holding_every_slot_is_a_programming_error() {
+    let s = setup(Policy::Late);
+    let (stage, _) = s.load(usize::MAX, s.capacity(0), None).unwrap();
+    let _held = [stage.block(0).unwrap(), stage.block(1).unwrap()];
+    let _ = stage.block(2);
+}
+
+#[test]
+fn weights_that_are_held_do_not_move() {
+    let s = setup(Policy::Late);
+    let (stage, _) = s.load(usize::MAX, s.capacity(BLOCKS as u64), None).unwrap();
+    let held: Vec<_> = (0..BLOCKS - 2).map(|i| stage.block(i).unwrap()).collect();
+    assert!(!stage.evict().unwrap(), "two idle blocks are too few to make room");
+    drop(held);
+    assert!(stage.evict().unwrap());
+}
+
+#[test]
+fn a_device_that_does_not_answer_is_reported_with_its_place() {
+    let s = setup(Policy::Late);
+    let (stage, _) = s.load(usize::MAX, s.capacity(0), None).unwrap();
+    stage.block(3).unwrap();
+    s.fake.hang();
+    let event = s.engine.device.event().unwrap();
+    s.engine.compute.record(&event).unwrap();
+    let text = event.wait().unwrap_err().to_string();
+    assert!(text.contains("stage dit, step 1, block 3"), "{text}");
+}

@@ -1,0 +1,37 @@
+use moss_conformance::battery::{Demand, all_served};
+use moss_hip::{Error, Options};
+use moss_reference::backend::BackendError;
+
+use crate::{emulated, open};
+
+/// The kernels serve multiples of 16 and the official head sizes; other sizes are refused by name.
+fn not_served(error: &BackendError) -> bool {
+    error.0.downcast_ref::<Error>().is_some_and(Error::is_not_served)
+}
+
+fn battery() {
+    let backend = open(Options::default());
+    let summaries =
+        all_served(&[backend], Demand::Bits, &not_served).unwrap_or_else(|error| panic!("{error}"));
+    for summary in &summaries {
+        eprintln!("{summary}");
+        assert!(summary.cases > 0, "{summary}");
+    }
+}
+
+#[test]
+fn battery_on_gfx1100() {
+    if emulated("battery::battery_on_gfx1100", &[("MOSS_EMULATE", "gfx1100")]) {
+        battery();
+    }
+}
+
+#[test]
+fn battery_on_gfx1200() {
+    if emulated(
+        "battery::battery_on_gfx1200",
+        &[("MOSS_EMULATE", "gfx1200"), ("MOSS_EMULATE_STREAMS", "early-copies")],
+    ) {
+        battery();
+    }
+}
