@@ -15,8 +15,11 @@ use crate::backend::{Epilogue, Glu};
 use crate::math;
 use crate::shapes;
 
-/// Values of `k` that a packed panel holds at a time: with two vectors of 16 lanes, 32 KiB.
-const SLICE: usize = 256;
+/// Values of `k` that a packed panel holds at a time: with two vectors of 16 lanes, 16 KiB, which the nearest cache holds
+/// beside two row blocks.
+const SLICE: usize = 128;
+/// bf16 numbers in a cache line.
+const LINE: usize = 32;
 /// Panels of a task.
 const TASK_PANELS: usize = 4;
 /// Row blocks of a task.
@@ -202,11 +205,20 @@ simd_kernel! {
         scratch.sums.fill_zeros(panels * tile.blocks * rows * width);
         for k in (0..product.k).step_by(SLICE) {
             let len = SLICE.min(product.k - k);
-            for (p, weights) in weights.chunks_exact(width).enumerate() {
+            for (p, panel) in weights.chunks_exact(width).enumerate() {
                 for v in 0..2 {
-                    pack(s, &weights[v * S::LANES..], v, k, len, &mut scratch.weights);
+                    pack(s, &panel[v * S::LANES..], v, k, len, &mut scratch.weights);
                 }
+                // What the next panel packs, a few rows for each row block: fetched all at once it would keep the core waiting.
+                let (next, ahead) = if p + 1 < panels { (p + 1, k) } else { (0, k + SLICE) };
+                let mut next = weights[next * width..][..width].iter();
+                let share = width.div_ceil(tile.blocks);
                 for block in 0..tile.blocks {
+                    for row in next.by_ref().take(share) {
+                        for line in (ahead..product.k.min(ahead + SLICE)).step_by(LINE) {
+                            s.prefetch(row[line..].as_ptr());
+                        }
+                    }
                     let b = tile.block + block;
                     let a = &product.x[padded * k + b * rows * len..][..rows * len];
                     let run = Run { len, a: a.as_ptr(), a_step: rows, b: scratch.weights.as_ptr() };
@@ -236,19 +248,22 @@ fn weight_rows<'a>(product: &Product<'a>, tile: Tile, width: usize) -> Vec<&'a [
     }
 }
 
-/// Packs vector `v` of a panel, `k .. k + len`: `packed[i * width + v * LANES + c]` is element `k + i` of `weights[c]`, and
-/// asks for what the next slice will need.
+/// Packs vector `v` of a panel, `k .. k + len`: `packed[i * width + v * LANES + c]` is element `k + i` of `weights[c]`.
 #[inline(always)]
 fn pack<S: Simd>(s: S, weights: &[&[bf16]], v: usize, k: usize, len: usize, packed: &mut [f32]) {
     let width = panel_width(S::LANES);
     assert!(packed.len() >= len * width);
-    let rows: [&[bf16]; MAX_LANES] = std::array::from_fn(|c| &weights[c % S::LANES][k..k + len]);
+    // Loops, not closures: a closure that is not inlined is compiled without the path's instructions.
+    let mut rows: [&[bf16]; MAX_LANES] = [&[]; MAX_LANES];
+    for c in 0..S::LANES {
+        rows[c] = &weights[c][k..k + len];
+    }
     let step = 2 * S::LANES;
     let whole = len / step * step;
+    let mut at = [std::ptr::null(); MAX_LANES];
     for i in (0..whole).step_by(step) {
-        let at = rows.map(|row| row[i..i + step].as_ptr());
-        for row in &at[..S::LANES] {
-            s.prefetch(row.wrapping_add(SLICE));
+        for c in 0..S::LANES {
+            at[c] = rows[c][i..i + step].as_ptr();
         }
         // SAFETY: each row has `step` elements at `i`; the panel has `len * width` numbers.
         #[allow(unsafe_code)]
