@@ -2,8 +2,9 @@
 //! multiply-adds measured in the same run.
 //!
 //! The weights are synthetic (`moss-golden`'s `block`, 2 GB, written once to the target folder). After Criterion's own
-//! report each bench prints a line: best time, GFLOP/s, and the share of the peak, by wall clock and by CPU time. The two
-//! differ when something else runs on the machine; then only the second says how good the code is.
+//! report each bench prints a line: best time and GFLOP/s, and the share of the peak, by wall clock and by CPU time: the
+//! median over all runs, each against the peak measured right after it, since a shared machine's rate comes and goes. The
+//! two differ when something else runs on the machine; then only the second says how good the code is.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::cell::RefCell;
@@ -90,34 +91,47 @@ fn measure_peak(backend: &CpuBackend) -> Spent {
     let steps = 4_000_000;
     let threads = backend.threads();
     let flops = (steps * threads * peak::flops_per_step(backend.path().lanes())) as f64;
-    let best = Best::new();
-    for _ in 0..10 {
-        let clock = Clock::start();
-        let factors = black_box([0.999, 0.001]);
-        backend.run(|| rayon::broadcast(|_| black_box(peak::run(backend.path(), steps, factors))));
-        best.add(clock.spent());
-    }
-    let best = best.0.into_inner();
-    Spent { wall: flops / best.wall, cpu: flops / best.cpu * threads as f64 }
+    let clock = Clock::start();
+    let factors = black_box([0.999, 0.001]);
+    backend.run(|| rayon::broadcast(|_| black_box(peak::run(backend.path(), steps, factors))));
+    let spent = clock.spent();
+    Spent { wall: flops / spent.wall, cpu: flops / spent.cpu * threads as f64 }
 }
 
-/// Runs `once` under Criterion, then prints the best run against a peak measured right after it.
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Runs `once` under Criterion, and the peak's loop after each run; then prints the best run and the median shares.
 fn report(c: &mut Criterion, name: &str, backend: &CpuBackend, flops: f64, mut once: impl FnMut() -> Spent) {
     let best = Best::new();
+    let peaks = RefCell::new(Vec::new());
+    let threads = backend.threads() as f64;
     c.bench_function(name, |bench| {
-        bench.iter_custom(|runs| (0..runs).map(|_| best.add(once())).sum());
+        bench.iter_custom(|runs| {
+            let run = |_| {
+                let spent = once();
+                peaks.borrow_mut().push((spent, measure_peak(backend)));
+                best.add(spent)
+            };
+            (0..runs).map(run).sum()
+        });
     });
-    let (best, peak) = (best.0.into_inner(), measure_peak(backend));
-    let per_cpu = flops / best.cpu * backend.threads() as f64;
+    let (best, peaks) = (best.0.into_inner(), peaks.into_inner());
+    if peaks.is_empty() {
+        return; // The bench was filtered out.
+    }
     println!(
         "moss | {name} | {:.2} ms | {:.1} GFLOP/s | {:.1} % of {:.1} | by CPU time {:.1} GFLOP/s | {:.1} % of {:.1}",
         best.wall * 1e3,
         flops / best.wall * 1e-9,
-        100.0 * flops / best.wall / peak.wall,
-        peak.wall * 1e-9,
-        per_cpu * 1e-9,
-        100.0 * per_cpu / peak.cpu,
-        peak.cpu * 1e-9,
+        100.0 * median(peaks.iter().map(|(spent, peak)| flops / spent.wall / peak.wall)),
+        median(peaks.iter().map(|(_, peak)| peak.wall)) * 1e-9,
+        threads * flops / best.cpu * 1e-9,
+        100.0 * median(peaks.iter().map(|(spent, peak)| threads * flops / spent.cpu / peak.cpu)),
+        median(peaks.iter().map(|(_, peak)| peak.cpu)) * 1e-9,
     );
 }
 

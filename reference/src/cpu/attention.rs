@@ -1,26 +1,31 @@
 //! Softmax attention with queries in SIMD lanes.
 //!
 //! A tile holds `W` queries of one head, one to a lane, as `Q^T` `[h][W]`. Scores `S` `[key][W]` and outputs `O^T`
-//! `[h][W]` then need no horizontal operation: every sum of the definition runs down one lane. Both products
-//! keep 8 (AVX2: 4) rows by up to three vectors of sums in registers; keys and values are broadcast.
+//! `[h][W]` then need no horizontal operation: every sum of the definition runs down one lane. Both products are the
+//! register tiles of [`super::micro`], 8 (AVX2: 4) rows by up to three vectors; keys and values are broadcast.
 //! A task is a group of tiles that share each block of keys and values once it is widened to f32.
 
-use std::array::from_fn;
 use std::hint::black_box;
 use std::ops::Range;
 
 use half::bf16;
 use rayon::prelude::*;
 
-use super::lanes::{from_heads, widen};
+use super::lanes::{from_heads, narrow, widen};
+use super::micro::{Run, rows_at_least};
 use super::simd::{MAX_LANES, Simd, simd_kernel};
 use super::{CpuBackend, CpuTensor};
 use crate::backend::{ATTENTION_BLOCK, DType, Heads, Tensor};
 use crate::math::exp2;
 use crate::shapes::{self, AttentionShape};
 
-/// Rows of keys and columns of values are filled up to a multiple of this, the most rows of a register tile.
+/// Columns of values are laid out in groups of this, the most rows of a register tile.
 const PAD: usize = 8;
+
+/// Rows of a register tile: with three vectors of sums, 24 of AVX-512's 32 registers, 12 of AVX2's 16.
+const fn tile_rows(lanes: usize) -> usize {
+    if lanes == 16 { 8 } else { 4 }
+}
 
 /// Vectors of queries in a full tile.
 const VECTORS: usize = 3;
@@ -81,6 +86,53 @@ impl<'a> View<'a> {
         match self.data {
             Elements::Bf16(x) => widen(s, &x[first..first + to.len()], to),
             Elements::F32(x) => to.copy_from_slice(&x[first..first + to.len()]),
+        }
+    }
+
+    /// Writes the columns of a head in `count` rows from `t` on as columns of `to` `[dim][width]`, from column `at` on.
+    #[inline(always)]
+    fn transpose<S: Simd>(
+        &self,
+        s: S,
+        t: usize,
+        count: usize,
+        head: usize,
+        to: &mut [f32],
+        width: usize,
+        at: usize,
+    ) {
+        let dim = self.heads.dim;
+        let place = |row: usize| (t + row) * self.width + self.heads.first + head * self.heads.step;
+        let step = 2 * S::LANES;
+        match self.data {
+            Elements::Bf16(x) if count == S::LANES && dim.is_multiple_of(step) => {
+                assert!(at + count <= width && to.len() >= dim * width);
+                let mut rows = [std::ptr::null(); MAX_LANES];
+                for d in (0..dim).step_by(step) {
+                    for row in 0..count {
+                        rows[row] = x[place(row) + d..][..step].as_ptr();
+                    }
+                    // SAFETY: `step` elements lie at each row, and `to` has `dim` rows of `width`, `at + LANES` of them inside.
+                    #[allow(unsafe_code)]
+                    unsafe {
+                        s.transpose_bf16(&rows, to.as_mut_ptr().add(d * width + at), width);
+                    }
+                }
+            }
+            Elements::Bf16(x) => {
+                for row in 0..count {
+                    for (d, x) in x[place(row)..][..dim].iter().enumerate() {
+                        to[d * width + at + row] = x.to_f32();
+                    }
+                }
+            }
+            Elements::F32(x) => {
+                for row in 0..count {
+                    for (d, &x) in x[place(row)..][..dim].iter().enumerate() {
+                        to[d * width + at + row] = x;
+                    }
+                }
+            }
         }
     }
 
@@ -179,8 +231,14 @@ pub fn attention(
     }
     backend.run(|| tasks.into_par_iter().for_each(|task| run_task(backend.path(), &call, task)));
     backend.run(|| match q.dtype() {
-        DType::Bf16 => CpuTensor::from_bf16(from_heads(&by_head, q_heads, dim, bf16::from_f32), q.shape()),
-        DType::F32 => CpuTensor::from_f32(from_heads(&by_head, q_heads, dim, |x| x), q.shape()),
+        DType::Bf16 => {
+            let narrow = |from: &[f32], to: &mut [bf16]| narrow(backend.path(), from, to);
+            CpuTensor::from_bf16(from_heads(&by_head, q_heads, dim, narrow), q.shape())
+        }
+        DType::F32 => CpuTensor::from_f32(
+            from_heads(&by_head, q_heads, dim, |from, to| to.copy_from_slice(from)),
+            q.shape(),
+        ),
     })
 }
 
@@ -206,9 +264,9 @@ struct Tile {
 
 /// Working memory of a task.
 struct Scratch {
-    /// Keys of a block, `[64][hp]`; absent rows and columns are zero or stale, and finite.
+    /// Keys of a block, `[64 / LANES][h][LANES]`; absent ones are zero or stale, and finite.
     k: Vec<f32>,
-    /// Values of a block, `[hp / 8][64][8]`: each register tile of outputs reads one run of memory.
+    /// Values of a block, `[hp / 8][64][8]`. In either, a register tile reads one run of memory.
     v: Vec<f32>,
     /// A row of values, `[hp]`.
     row: Vec<f32>,
@@ -223,7 +281,6 @@ fn tiles<S: Simd>(s: S, call: &Call<'_>, task: &Task<'_>) -> Vec<Tile> {
     let dim = call.shape.dim;
     let end = task.first + task.out.len() / dim;
     let mut tiles = Vec::new();
-    let mut row = vec![0f32; dim];
     let mut first = task.first;
     while first < end {
         let left = (end - first).div_ceil(lanes);
@@ -232,11 +289,10 @@ fn tiles<S: Simd>(s: S, call: &Call<'_>, task: &Task<'_>) -> Vec<Tile> {
         let w = vectors * lanes;
         let mut q = vec![0f32; dim * w];
         call.q.touch(task.start + first..task.start + end.min(first + w), task.head);
-        for lane in 0..w.min(end - first) {
-            call.q.widen(s, task.start + first + lane, task.head, &mut row);
-            for (d, &x) in row.iter().enumerate() {
-                q[d * w + lane] = x;
-            }
+        let queries = w.min(end - first);
+        for at in (0..queries).step_by(lanes) {
+            let count = lanes.min(queries - at);
+            call.q.transpose(s, task.start + first + at, count, task.head, &mut q, w, at);
         }
         let mut state = vec![0f32; 4 * w];
         state[..w].fill(f32::NEG_INFINITY);
@@ -253,10 +309,9 @@ simd_kernel! {
         let kv_head = task.head / (q_heads / kv_heads);
         let queries = task.out.len() / dim;
         let mut tiles = tiles(s, call, &task);
-        let block = || vec![0f32; ATTENTION_BLOCK * padded];
         let mut scratch = Scratch {
-            k: block(),
-            v: block(),
+            k: vec![0f32; ATTENTION_BLOCK * dim],
+            v: vec![0f32; ATTENTION_BLOCK * padded],
             row: vec![0f32; padded],
             s: vec![0f32; ATTENTION_BLOCK * VECTORS * S::LANES],
         };
@@ -266,23 +321,23 @@ simd_kernel! {
             let rows = task.start + first_key..task.start + first_key + keys;
             call.k.touch(rows.clone(), kv_head);
             call.v.touch(rows, kv_head);
+            for (group, k) in scratch.k.chunks_exact_mut(dim * S::LANES).enumerate() {
+                let count = S::LANES.min(keys.saturating_sub(group * S::LANES));
+                let token = task.start + first_key + group * S::LANES;
+                call.k.transpose(s, token, count, kv_head, k, S::LANES, 0);
+            }
             for j in 0..keys {
                 let token = task.start + first_key + j;
-                call.k.widen(s, token, kv_head, &mut scratch.k[j * padded..][..dim]);
                 call.v.widen(s, token, kv_head, &mut scratch.row[..dim]);
                 for (group, x) in scratch.row.chunks_exact(PAD).enumerate() {
                     scratch.v[(group * ATTENTION_BLOCK + j) * PAD..][..PAD].copy_from_slice(x);
                 }
             }
             for tile in &mut tiles {
-                // Sums must stay in registers: 24 of AVX-512's 32, 12 of AVX2's 16.
-                match (S::LANES, tile.vectors) {
-                    (16, 1) => step::<S, 1, 8>(s, call, tile, &mut scratch, first_key, keys),
-                    (16, 2) => step::<S, 2, 8>(s, call, tile, &mut scratch, first_key, keys),
-                    (16, _) => step::<S, VECTORS, 8>(s, call, tile, &mut scratch, first_key, keys),
-                    (_, 1) => step::<S, 1, 4>(s, call, tile, &mut scratch, first_key, keys),
-                    (_, 2) => step::<S, 2, 4>(s, call, tile, &mut scratch, first_key, keys),
-                    (_, _) => step::<S, VECTORS, 4>(s, call, tile, &mut scratch, first_key, keys),
+                match tile.vectors {
+                    1 => step::<S, 1>(s, call, tile, &mut scratch, first_key, keys),
+                    2 => step::<S, 2>(s, call, tile, &mut scratch, first_key, keys),
+                    _ => step::<S, VECTORS>(s, call, tile, &mut scratch, first_key, keys),
                 }
             }
         }
@@ -301,7 +356,7 @@ simd_kernel! {
 
 /// One block of `keys` keys for one tile.
 #[inline(always)]
-fn step<S: Simd, const V: usize, const R: usize>(
+fn step<S: Simd, const V: usize>(
     s: S,
     call: &Call<'_>,
     tile: &mut Tile,
@@ -315,44 +370,27 @@ fn step<S: Simd, const V: usize, const R: usize>(
     if keys == 0 {
         return;
     }
-    scores::<S, V, R>(s, &tile.q, &scratch.k, &mut scratch.s, keys, call.shape.dim);
+    scores::<S, V>(s, &tile.q, &scratch.k, &mut scratch.s, keys, call.shape.dim);
     let hides = call.causal && first_key + keys > tile.first + 1;
     let diagonal = hides.then_some((tile.first, first_key));
     soften::<S, V>(s, call, &mut tile.state, &mut scratch.s, keys, diagonal);
-    weigh::<S, V, R>(s, &tile.state[3 * V * S::LANES..], &scratch.s, &scratch.v, &mut tile.o, keys);
+    weigh::<S, V>(s, &tile.state[3 * V * S::LANES..], &scratch.s, &scratch.v, &mut tile.o, keys);
 }
 
 /// `S = K Q^T`, without the scale.
 #[inline(always)]
-fn scores<S: Simd, const V: usize, const R: usize>(
-    s: S,
-    q: &[f32],
-    k: &[f32],
-    scores: &mut [f32],
-    keys: usize,
-    dim: usize,
-) {
-    let w = V * S::LANES;
-    let padded = dim.next_multiple_of(PAD);
-    for (k, scores) in k.chunks_exact(R * padded).zip(scores.chunks_exact_mut(R * w)).take(keys.div_ceil(R)) {
-        let rows: [&[f32]; R] = from_fn(|r| &k[r * padded..][..dim]);
-        let mut acc = [[s.splat(0.0); V]; R];
-        for (d, q) in (0..dim).zip(q.chunks_exact(w)) {
-            let mut lanes = [s.splat(0.0); V];
-            for v in 0..V {
-                lanes[v] = s.load(&q[v * S::LANES..]);
-            }
-            for r in 0..R {
-                let k = s.splat(rows[r][d]);
-                for v in 0..V {
-                    acc[r][v] = s.fma(k, lanes[v], acc[r][v]);
-                }
-            }
-        }
-        for r in 0..R {
-            for v in 0..V {
-                s.store(acc[r][v], &mut scores[r * w + v * S::LANES..]);
-            }
+fn scores<S: Simd, const V: usize>(s: S, q: &[f32], k: &[f32], scores: &mut [f32], keys: usize, dim: usize) {
+    let (w, rows) = (V * S::LANES, tile_rows(S::LANES));
+    let scores = &mut scores[..keys.next_multiple_of(rows) * w];
+    scores.fill(0.0);
+    assert!(q.len() >= dim * w && k.len() >= keys.next_multiple_of(S::LANES) * dim);
+    for (first, scores) in (0..).step_by(rows).zip(scores.chunks_exact_mut(rows * w)) {
+        let k = &k[first / S::LANES * dim * S::LANES + first % S::LANES..];
+        let run = Run { len: dim, a: k.as_ptr(), a_step: S::LANES, b: q.as_ptr() };
+        // SAFETY: a group of keys has `dim` steps of LANES, of which `rows` from `first` on; `q` has `dim` steps of `w`.
+        #[allow(unsafe_code)]
+        unsafe {
+            rows_at_least::<S, V>(s, rows.min(keys - first), run, scores.as_mut_ptr());
         }
     }
 }
@@ -404,40 +442,22 @@ fn soften<S: Simd, const V: usize>(
 
 /// `O^T = O^T c + V^T P^T`.
 #[inline(always)]
-fn weigh<S: Simd, const V: usize, const R: usize>(
-    s: S,
-    c: &[f32],
-    p: &[f32],
-    v: &[f32],
-    o: &mut [f32],
-    keys: usize,
-) {
-    let w = V * S::LANES;
-    for (first, o) in (0..).step_by(R).zip(o.chunks_exact_mut(R * w)) {
-        let v = &v[first / PAD * ATTENTION_BLOCK * PAD..][..ATTENTION_BLOCK * PAD];
-        let mut acc = [[s.splat(0.0); V]; R];
-        for r in 0..R {
-            for i in 0..V {
-                acc[r][i] = s.mul(s.load(&o[r * w + i * S::LANES..]), s.load(&c[i * S::LANES..]));
+fn weigh<S: Simd, const V: usize>(s: S, c: &[f32], p: &[f32], v: &[f32], o: &mut [f32], keys: usize) {
+    let (w, rows) = (V * S::LANES, tile_rows(S::LANES));
+    assert!(p.len() >= keys * w && v.len() * w >= o.len() * ATTENTION_BLOCK);
+    for (first, o) in (0..).step_by(rows).zip(o.chunks_exact_mut(rows * w)) {
+        for o in o.chunks_exact_mut(w) {
+            for at in (0..w).step_by(S::LANES) {
+                let scaled = s.mul(s.load(&o[at..]), s.load(&c[at..]));
+                s.store(scaled, &mut o[at..]);
             }
         }
-        for (p, v) in p.chunks_exact(w).zip(v.chunks_exact(PAD)).take(keys) {
-            let mut lanes = [s.splat(0.0); V];
-            for i in 0..V {
-                lanes[i] = s.load(&p[i * S::LANES..]);
-            }
-            let v = &v[first % PAD..][..R];
-            for r in 0..R {
-                let v = s.splat(v[r]);
-                for i in 0..V {
-                    acc[r][i] = s.fma(lanes[i], v, acc[r][i]);
-                }
-            }
-        }
-        for r in 0..R {
-            for i in 0..V {
-                s.store(acc[r][i], &mut o[r * w + i * S::LANES..]);
-            }
+        let v = &v[first / PAD * ATTENTION_BLOCK * PAD + first % PAD..];
+        let run = Run { len: keys, a: v.as_ptr(), a_step: PAD, b: p.as_ptr() };
+        // SAFETY: a group of columns has 64 steps of PAD, of which `rows` from `first` on; `p` has `keys` steps of `w`.
+        #[allow(unsafe_code)]
+        unsafe {
+            rows_at_least::<S, V>(s, rows, run, o.as_mut_ptr());
         }
     }
 }

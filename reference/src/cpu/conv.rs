@@ -8,21 +8,21 @@
 use rayon::prelude::*;
 
 use super::lanes;
-use super::micro::{Aligned, Run, panel_width, rows_at_least, rows_exactly, tile_rows};
+use super::micro::{self, Aligned, Run, panel_width, rows_at_least, rows_exactly, tile_rows};
 use super::simd::{Path, Simd, simd_kernel};
 use super::tensor::Buffer;
 use super::{CpuBackend, CpuTensor};
 use crate::math;
 use crate::shapes::{self, ConvShape};
 
-/// Input channels that one run takes: with two vectors of 16 lanes, 24 KiB of weights.
-const SLICE: usize = 192;
+/// Input channels that one run takes: with three vectors of 16 lanes, 18 KiB of weights.
+const SLICE: usize = 96;
 /// Bytes of a band of laid-out input rows.
 const BAND_BYTES: usize = 16 << 20;
 /// Bytes of laid-out input that one task reads: about half of a second-level cache.
 const TASK_BYTES: usize = 1 << 20;
 /// Pixel blocks of one task at most.
-const TASK_BLOCKS: usize = 64;
+const TASK_BLOCKS: usize = 112;
 
 /// A convolution in progress.
 struct Conv<'a> {
@@ -118,9 +118,9 @@ pub fn conv2d(
     CpuTensor::from_buffer(out, &[height, width, outputs])
 }
 
-/// Vectors of the panel that starts at output `column`: two, but one where that holds all that is left.
-const fn panel_vectors(outputs: usize, column: usize, lanes: usize) -> usize {
-    if outputs - column <= lanes { 1 } else { 2 }
+/// Vectors of the panel that starts at output `column`: no more than hold what is left.
+fn panel_vectors(outputs: usize, column: usize, lanes: usize) -> usize {
+    (outputs - column).div_ceil(lanes).min(micro::panel_vectors(lanes))
 }
 
 /// `w` `[co, ci, k, k]` to `[panel][ky][kx][ci][column]`; columns without an output are zeros.
@@ -215,10 +215,10 @@ simd_kernel! {
     fn run_area<S>(s: S, conv: &Conv<'_>, band: &Band, area: Area, sums: &mut Aligned) {
         let outputs = conv.shape.outputs;
         for column in (0..outputs).step_by(panel_width(S::LANES)) {
-            if panel_vectors(outputs, column, S::LANES) == 1 {
-                run_panel::<S, 1>(s, conv, band, area, column, sums);
-            } else {
-                run_panel::<S, 2>(s, conv, band, area, column, sums);
+            match panel_vectors(outputs, column, S::LANES) {
+                1 => run_panel::<S, 1>(s, conv, band, area, column, sums),
+                2 => run_panel::<S, 2>(s, conv, band, area, column, sums),
+                _ => run_panel::<S, 3>(s, conv, band, area, column, sums),
             }
         }
     }

@@ -7,7 +7,7 @@
 use half::bf16;
 use rayon::prelude::*;
 
-use super::lanes::{from_heads, load_bf16, store, sum_of_squares, widen};
+use super::lanes::{from_heads, load_bf16, narrow, store, sum_of_squares, widen};
 use super::simd::{Simd, simd_kernel};
 use super::{CpuBackend, CpuTensor};
 use crate::backend::DeltaHeads;
@@ -60,7 +60,8 @@ pub fn gated_delta_rule(
     backend.run(|| {
         tasks.into_par_iter().for_each(|(head, start, out)| run_head(backend.path(), call, head, start, out));
     });
-    let out = backend.run(|| from_heads(&by_head, value_heads, value_dim, bf16::from_f32));
+    let narrow = |from: &[f32], to: &mut [bf16]| narrow(backend.path(), from, to);
+    let out = backend.run(|| from_heads(&by_head, value_heads, value_dim, narrow));
     CpuTensor::from_bf16(out, &[tokens, value_heads * value_dim])
 }
 

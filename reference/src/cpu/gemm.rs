@@ -8,14 +8,14 @@
 use half::bf16;
 use rayon::prelude::*;
 
-use super::micro::{Aligned, Run, panel_width, rows_at_least, tile_rows};
+use super::micro::{Aligned, Run, panel_vectors, panel_width, rows_at_least, tile_rows};
 use super::simd::{MAX_LANES, Path, Simd, simd_kernel};
 use super::{CpuBackend, CpuTensor};
 use crate::backend::{Epilogue, Glu};
 use crate::math;
 use crate::shapes;
 
-/// Values of `k` that a packed panel holds at a time: with two vectors of 16 lanes, 16 KiB, which the nearest cache holds
+/// Values of `k` that a packed panel holds at a time: with three vectors of 16 lanes, 24 KiB, which the nearest cache holds
 /// beside two row blocks.
 const SLICE: usize = 128;
 /// bf16 numbers in a cache line.
@@ -23,7 +23,7 @@ const LINE: usize = 32;
 /// Panels of a task.
 const TASK_PANELS: usize = 4;
 /// Row blocks of a task.
-const TASK_BLOCKS: usize = 32;
+const TASK_BLOCKS: usize = 56;
 
 /// The rows of a weight matrix, in as many pieces as it has parts.
 struct Rows<'a> {
@@ -206,7 +206,7 @@ simd_kernel! {
         for k in (0..product.k).step_by(SLICE) {
             let len = SLICE.min(product.k - k);
             for (p, panel) in weights.chunks_exact(width).enumerate() {
-                for v in 0..2 {
+                for v in 0..panel_vectors(S::LANES) {
                     pack(s, &panel[v * S::LANES..], v, k, len, &mut scratch.weights);
                 }
                 // What the next panel packs, a few rows for each row block: fetched all at once it would keep the core waiting.
@@ -226,7 +226,12 @@ simd_kernel! {
                     // SAFETY: `a` has len * rows numbers, the packed panel len * width, the sums rows * width.
                     #[allow(unsafe_code)]
                     unsafe {
-                        rows_at_least::<S, 2>(s, rows.min(product.tokens - b * rows), run, sums.as_mut_ptr());
+                        let rows = rows.min(product.tokens - b * rows);
+                        if panel_vectors(S::LANES) == 3 {
+                            rows_at_least::<S, 3>(s, rows, run, sums.as_mut_ptr());
+                        } else {
+                            rows_at_least::<S, 2>(s, rows, run, sums.as_mut_ptr());
+                        }
                     }
                 }
             }
@@ -285,11 +290,12 @@ fn finish<S: Simd>(s: S, product: &Product<'_>, tile: Tile, sums: &[f32]) {
     for block in 0..tile.blocks {
         let token = (tile.block + block) * rows;
         for r in 0..rows.min(product.tokens - token) {
-            for v in 0..2 * tile.panels {
+            let vectors = panel_vectors(S::LANES) * tile.panels;
+            for v in 0..vectors {
                 let column = tile.column + v * S::LANES;
                 if column < product.outputs {
                     let sums = Sums { all: sums, blocks: tile.blocks, row: block * rows + r };
-                    finish_vector(s, product, sums, v, 2 * tile.panels, token + r, column);
+                    finish_vector(s, product, sums, v, vectors, token + r, column);
                 }
             }
         }
@@ -351,8 +357,9 @@ fn finish_vector<S: Simd>(
 #[inline(always)]
 fn output<S: Simd>(s: S, product: &Product<'_>, sums: Sums<'_>, v: usize, row: usize, count: usize) -> S::F {
     let width = panel_width(S::LANES);
-    let panel = v / 2 * sums.blocks * tile_rows(S::LANES);
-    let sum = s.load(&sums.all[(panel + sums.row) * width + v % 2 * S::LANES..]);
+    let vectors = panel_vectors(S::LANES);
+    let panel = v / vectors * sums.blocks * tile_rows(S::LANES);
+    let sum = s.load(&sums.all[(panel + sums.row) * width + v % vectors * S::LANES..]);
     let sum = match product.bias {
         Some(bias) => s.add(sum, load(s, &bias[row..], count)),
         None => sum,

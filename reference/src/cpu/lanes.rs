@@ -3,7 +3,7 @@
 use half::bf16;
 use rayon::prelude::*;
 
-use super::simd::Simd;
+use super::simd::{Simd, simd_kernel};
 
 /// The next vector of `x`; past its end, zeros.
 #[inline(always)]
@@ -35,6 +35,15 @@ pub(super) fn widen<S: Simd>(s: S, x: &[bf16], to: &mut [f32]) {
     assert_eq!(x.len(), to.len());
     for (x, to) in x.chunks(S::LANES).zip(to.chunks_mut(S::LANES)) {
         store(s, load_bf16(s, x), to);
+    }
+}
+
+simd_kernel! {
+    /// f32 to bf16.
+    pub(super) fn narrow<S>(s: S, from: &[f32], to: &mut [bf16]) {
+        for (from, to) in from.chunks(S::LANES).zip(to.chunks_mut(S::LANES)) {
+            store_bf16(s, load(s, from), to);
+        }
     }
 }
 
@@ -73,21 +82,18 @@ pub(super) fn rows_per_task(width: usize) -> usize {
     (16_384 / width).max(1)
 }
 
-/// `[head][T][dim]` to `[T, heads * dim]`, each element through `convert`.
+/// `[head][T][dim]` to `[T, heads * dim]`, each run of a head through `convert`.
 pub(super) fn from_heads<T: Copy + Default + Send>(
     by_head: &[f32],
     heads: usize,
     dim: usize,
-    convert: impl Fn(f32) -> T + Sync,
+    convert: impl Fn(&[f32], &mut [T]) + Sync,
 ) -> Vec<T> {
     let tokens = by_head.len() / (heads * dim);
     let mut out = vec![T::default(); by_head.len()];
     out.par_chunks_mut(heads * dim).enumerate().with_min_len(16).for_each(|(t, row)| {
         for (head, to) in row.chunks_exact_mut(dim).enumerate() {
-            let from = &by_head[(head * tokens + t) * dim..][..dim];
-            for (to, &x) in to.iter_mut().zip(from) {
-                *to = convert(x);
-            }
+            convert(&by_head[(head * tokens + t) * dim..][..dim], to);
         }
     });
     out

@@ -7,14 +7,19 @@
 
 use super::simd::Simd;
 
-/// Most rows of a tile: what the registers hold beside a panel's two vectors and a broadcast.
+/// Most rows of a tile: what the registers hold beside a panel's vectors and a broadcast.
 pub(super) const fn tile_rows(lanes: usize) -> usize {
-    if lanes == 16 { 14 } else { 6 }
+    if lanes == 16 { 8 } else { 6 }
 }
 
-/// Columns of a panel of two vectors.
+/// Vectors of a panel. With the 32 registers of AVX-512, 8 rows by 3 vectors need fewer loads a product than 14 by 2.
+pub(super) const fn panel_vectors(lanes: usize) -> usize {
+    if lanes == 16 { 3 } else { 2 }
+}
+
+/// Columns of a panel.
 pub(super) const fn panel_width(lanes: usize) -> usize {
-    2 * lanes
+    panel_vectors(lanes) * lanes
 }
 
 /// Numbers whose first lies at the start of a cache line, so that no vector of a panel crosses two.
@@ -130,8 +135,7 @@ pub(super) unsafe fn rows_at_least<S: Simd, const NV: usize>(s: S, rows: usize, 
                 1 => tile::<S, 1, NV>(s, run, c),
                 2 => tile::<S, 2, NV>(s, run, c),
                 3..=4 => tile::<S, 4, NV>(s, run, c),
-                5..=8 => tile::<S, 8, NV>(s, run, c),
-                _ => tile::<S, 14, NV>(s, run, c),
+                _ => tile::<S, 8, NV>(s, run, c),
             }
         } else {
             match rows {
@@ -164,10 +168,6 @@ pub(super) unsafe fn rows_exactly<S: Simd, const NV: usize>(
             let piece = Run { a: run.a.add(first), ..run };
             let c = c.add(first * NV * S::LANES);
             first += match end - first {
-                14.. if S::LANES == 16 => {
-                    tile::<S, 14, NV>(s, piece, c);
-                    14
-                }
                 8.. if S::LANES == 16 => {
                     tile::<S, 8, NV>(s, piece, c);
                     8

@@ -138,7 +138,8 @@ fn gated_units_equal_the_definition() {
 #[test]
 fn long_sums_and_many_tasks_keep_the_order() {
     // More than two slices of k, more than one task of rows and of columns, with ends that fit nothing.
-    let (t, n, k) = (TASK_BLOCKS * 14 + 5, 4 * 32 + 7, 2 * SLICE + 37);
+    let (t, n, k) =
+        (TASK_BLOCKS * tile_rows(MAX_LANES) + 5, TASK_PANELS * panel_width(MAX_LANES) + 7, 2 * SLICE + 37);
     let (x, w) = (numbers(t * k, 8), numbers(n * k, 9));
     let expected = products(&x, &w, None, k).concat();
     let tx = upload(HostData::Bf16(x), &[t, k]);
