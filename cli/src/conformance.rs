@@ -103,12 +103,19 @@ impl Work for Run<'_> {
                 let refuses = |error: &BackendError| backend.refuses(error);
                 Ok(battery::one(op, std::slice::from_ref(backend), demand, stride, &refuses))
             })?;
-            rows.add(battery::row(op, demand, &result, word), progress);
+            rows.add(battery::row("operations", op, demand, &result, word), progress);
         }
 
         let source = Source::new(self.args.model.model.as_deref());
         let own =
             Loaded::open(&source, self.args.model.model.as_deref().unwrap_or(Path::new("the demo model")))?;
+        for op in battery::MODEL_OPERATIONS {
+            let (result, _) = progress.stage(op, |_| {
+                let backends = std::slice::from_ref(backend);
+                Ok(battery::at_model_sizes(op, &own.model.config, backends, demand))
+            })?;
+            rows.add(battery::row("operations at the model's sizes", op, demand, &result, word), progress);
+        }
         equal_text_states(backend, &own, &mut rows, progress)?;
         equal_latents(backend, &own, &mut rows, progress)?;
 

@@ -1,8 +1,11 @@
 //! The CPU backend against the scalar oracle, bit for bit, on every instruction set and number of threads.
 
-use moss_conformance::battery::{Demand, all};
+use moss_conformance::battery::{Demand, MODEL_OPERATIONS, all, at_model_sizes};
+use moss_golden::synth::Preset;
+use moss_reference::config::ModelConfig;
 use moss_reference::cpu::CpuBackend;
 use moss_reference::cpu::simd::Path;
+use moss_reference::weights::ModelSource;
 
 #[test]
 fn every_path_has_the_oracles_bits_on_any_number_of_threads() {
@@ -17,5 +20,24 @@ fn every_path_has_the_oracles_bits_on_any_number_of_threads() {
     for summary in &summaries {
         eprintln!("{summary}");
         assert!(summary.cases >= 3 * backends.len(), "{summary}");
+    }
+}
+
+#[test]
+fn the_official_sizes_have_the_oracles_bits() {
+    let sizes = Preset::Full.sizes();
+    let folder = tempfile::tempdir().unwrap();
+    let parts =
+        [("text_encoder", sizes.text_encoder), ("transformer", sizes.transformer), ("vae", sizes.vae)];
+    for (part, config) in parts {
+        std::fs::create_dir(folder.path().join(part)).unwrap();
+        std::fs::write(folder.path().join(part).join("config.json"), config.to_string()).unwrap();
+    }
+    let config = ModelConfig::open(&ModelSource::Folder(folder.path().into())).unwrap();
+    let backend = [CpuBackend::new().unwrap()];
+    for op in MODEL_OPERATIONS {
+        let summary = at_model_sizes(op, &config, &backend, Demand::Bits).unwrap_or_else(|e| panic!("{e}"));
+        eprintln!("{summary}");
+        assert!(summary.cases > 0, "{summary}");
     }
 }

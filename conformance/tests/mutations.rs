@@ -193,6 +193,7 @@ fn a_truncated_sum_is_found_in_the_text_and_by_the_operations_row() {
     let backend = [Faulty { cpu: CpuBackend::new().unwrap(), fault: Fault::Truncation }];
     for (op, passes) in [("linear", false), ("norm", true)] {
         let row = battery::row(
+            "operations",
             op,
             Demand::Bits,
             &battery::one(op, &backend, Demand::Bits, 1, &|_| false),

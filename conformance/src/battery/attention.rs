@@ -3,6 +3,7 @@
 use std::f64::consts::{LN_2, LOG2_E};
 
 use moss_reference::backend::{ATTENTION_BLOCK, Backend, BackendError, DType, Heads};
+use moss_reference::config::ModelConfig;
 
 use super::Case;
 use super::inputs::{Fill, Host, Rng};
@@ -73,6 +74,37 @@ pub(super) fn cases() -> Vec<Attention> {
         }
     }
     cases
+}
+
+/// The attentions of a model, with its heads: DiT, text encoder (values between other columns) and VAE.
+pub(super) fn model_cases(config: &ModelConfig) -> Vec<Attention> {
+    let (dit, text) = (&config.dit, &config.text);
+    let width = config.vae.decoder_widths()[config.vae.decoder_widths().len() - 1];
+    // Query heads, key/value heads, width of a head, causal.
+    let kinds = [
+        (DType::Bf16, dit.num_heads, dit.num_heads, dit.dim / dit.num_heads, false),
+        (DType::Bf16, text.num_attention_heads, text.num_key_value_heads, text.head_dim, true),
+        (DType::F32, 1, 1, width, false),
+    ];
+    let mut rng = Rng::new(106);
+    let (fill, segments) = (Fill::Normal(1.0), [65, 2]);
+    let case = |(dtype, q_heads, kv_heads, dim, causal): (DType, usize, usize, usize, bool)| {
+        let mut tensor = |width| match dtype {
+            DType::Bf16 => rng.bf16(&[segments.iter().sum(), width], fill),
+            DType::F32 => rng.f32(&[segments.iter().sum(), width], fill),
+        };
+        Attention {
+            q: tensor(q_heads * dim),
+            k: tensor(kv_heads * dim),
+            v: tensor(2 * kv_heads * dim),
+            v_heads: Heads { first: kv_heads * dim, step: dim, count: kv_heads, dim },
+            scale: 1.0 / (dim as f64).sqrt(),
+            causal,
+            segments: segments.to_vec(),
+            fill,
+        }
+    };
+    kinds.into_iter().map(case).collect()
 }
 
 impl Case for Attention {

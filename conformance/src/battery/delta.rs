@@ -1,6 +1,7 @@
 //! Cases of `gated_delta_rule`.
 
 use moss_reference::backend::{Backend, BackendError, DeltaHeads, Role};
+use moss_reference::config::ModelConfig;
 
 use super::Case;
 use super::inputs::{Fill, Host, Rng};
@@ -40,6 +41,29 @@ pub(super) fn cases() -> Vec<Delta> {
         }
     }
     cases
+}
+
+/// The delta rule with a model's heads.
+pub(super) fn model_cases(config: &ModelConfig) -> Vec<Delta> {
+    let text = &config.text;
+    let heads = DeltaHeads {
+        key_heads: text.linear_num_key_heads,
+        value_heads: text.linear_num_value_heads,
+        key_dim: text.linear_key_head_dim,
+        value_dim: text.linear_value_head_dim,
+    };
+    let mut rng = Rng::new(107);
+    let fill = Fill::Normal(1.0);
+    let width = 2 * heads.key_heads * heads.key_dim + heads.value_heads * heads.value_dim;
+    vec![Delta {
+        qkv: rng.bf16(&[7, width], fill),
+        ba: rng.bf16(&[7, 2 * heads.value_heads], Fill::Normal(2.0)),
+        a_log: rng.f32(&[heads.value_heads], Fill::Normal(1.0)),
+        dt_bias: rng.f32(&[heads.value_heads], Fill::Normal(1.0)),
+        heads,
+        segments: vec![5, 2],
+        fill,
+    }]
 }
 
 /// `x` scaled to length 1 in f64, and how far, relatively, an f32 computation of each element can be.

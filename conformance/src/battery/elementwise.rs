@@ -1,6 +1,7 @@
 //! Cases of `concat`, `to_bf16`, `sigmoid_gate`, `causal_conv_silu` and `euler_step`.
 
 use moss_reference::backend::{Backend, BackendError, Heads, Role};
+use moss_reference::config::ModelConfig;
 
 use super::Case;
 use super::inputs::{Fill, Host, Rng};
@@ -153,6 +154,21 @@ pub(super) fn causal_conv_cases() -> Vec<CausalConv> {
         }
     }
     cases
+}
+
+/// The causal convolution over a model's channels.
+pub(super) fn causal_conv_model_cases(config: &ModelConfig) -> Vec<CausalConv> {
+    let text = &config.text;
+    let channels = 2 * text.linear_num_key_heads * text.linear_key_head_dim
+        + text.linear_num_value_heads * text.linear_value_head_dim;
+    let mut rng = Rng::new(111);
+    let fill = Fill::Normal(1.0);
+    vec![CausalConv {
+        x: rng.bf16(&[19, channels], fill),
+        w: rng.bf16(&[channels, 1, text.linear_conv_kernel_dim], fill),
+        segments: vec![17, 2],
+        fill,
+    }]
 }
 
 impl Case for CausalConv {

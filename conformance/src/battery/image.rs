@@ -1,6 +1,7 @@
 //! Cases of `unpack_latents`, `conv2d` and `group_norm`.
 
 use moss_reference::backend::{Backend, BackendError, Role};
+use moss_reference::config::ModelConfig;
 
 use super::Case;
 use super::inputs::{Fill, Host, Rng};
@@ -105,6 +106,31 @@ pub(super) fn conv_cases() -> Vec<Conv> {
                 }
             }
         }
+    }
+    cases
+}
+
+/// The convolutions between a decoder's widths, on a few pixels.
+pub(super) fn conv_model_cases(config: &ModelConfig) -> Vec<Conv> {
+    let widths = config.vae.decoder_widths();
+    let mut rng = Rng::new(114);
+    let mut cases = Vec::new();
+    let (first, last) = (widths[0], widths[widths.len() - 1]);
+    let pairs = widths.windows(2).map(|pair| (pair[1], pair[0]));
+    for (inputs, outputs) in
+        [(config.vae.latent_channels, last), (last, last)].into_iter().chain(pairs).chain([(first, 3)])
+    {
+        let normed = inputs != config.vae.latent_channels;
+        let residual = inputs == outputs;
+        cases.push(Conv {
+            x: rng.f32(&[3, 9, inputs], Fill::Normal(1.0)),
+            norm: normed.then(|| (rng.f32(&[2, inputs], Fill::Normal(1.0)), true)),
+            w: rng.f32(&[outputs, inputs, 3, 3], Fill::Normal(1.0 / (9.0 * inputs as f32).sqrt())),
+            bias: rng.f32(&[outputs], Fill::Normal(1.0)),
+            upsample: false,
+            residual: residual.then(|| rng.f32(&[3, 9, outputs], Fill::Normal(1.0))),
+            fill: Fill::Normal(1.0),
+        });
     }
     cases
 }

@@ -1,6 +1,7 @@
 //! Cases of `linear` and `linear_glu`.
 
 use moss_reference::backend::{Backend, BackendError, Epilogue, Glu, Role};
+use moss_reference::config::ModelConfig;
 
 use super::Case;
 use super::inputs::{Fill, Host, Rng};
@@ -21,6 +22,9 @@ const SIZES: [(usize, usize, usize); 12] = [
     (64, 256, 128),
     (130, 129, 96),
 ];
+
+/// Tokens of the cases at a model's sizes: few, for the naive oracle takes its time over them.
+const MODEL_TOKENS: usize = 3;
 
 const FILLS: [Fill; 3] = [Fill::Normal(1.0), Fill::Extreme(100.0), Fill::OneHot(5.0)];
 
@@ -67,6 +71,32 @@ pub(super) fn linear_cases() -> Vec<Linear> {
         }
     }
     cases
+}
+
+/// The matrix products of a model's blocks and layers, for few tokens.
+pub(super) fn linear_model_cases(config: &ModelConfig) -> Vec<Linear> {
+    let (dit, text) = (&config.dit, &config.text);
+    let heads = text.num_attention_heads * text.head_dim;
+    // Inputs, outputs.
+    let sizes = [
+        (dit.dim, dit.dim, Kind::GatedResidual),
+        (dit.ffn_dim, dit.dim, Kind::GatedResidual),
+        (dit.text_dim, dit.dim, Kind::None),
+        (text.hidden_size, 2 * heads, Kind::None),
+        (heads, text.hidden_size, Kind::Residual),
+        (text.intermediate_size, text.hidden_size, Kind::Residual),
+    ];
+    let mut rng = Rng::new(104);
+    let case = |(k, n, kind): (usize, usize, Kind)| Linear {
+        x: rng.bf16(&[MODEL_TOKENS, k], Fill::Normal(1.0)),
+        w: rng.bf16(&[n, k], Fill::Normal(1.0 / (k as f32).sqrt())),
+        bias: None,
+        residual: rng.bf16(&[MODEL_TOKENS, n], Fill::Normal(1.0)),
+        gate: rng.bf16(&[1, n], Fill::Normal(1.0)),
+        kind,
+        fill: Fill::Normal(1.0),
+    };
+    sizes.into_iter().map(case).collect()
 }
 
 impl Case for Linear {
@@ -133,6 +163,21 @@ pub(super) fn glu_cases() -> Vec<LinearGlu> {
         }
     }
     cases
+}
+
+/// The gated units of a model, for few tokens.
+pub(super) fn glu_model_cases(config: &ModelConfig) -> Vec<LinearGlu> {
+    let (dit, text) = (&config.dit, &config.text);
+    let sizes = [(dit.dim, dit.ffn_dim, Glu::Situ), (text.hidden_size, text.intermediate_size, Glu::Silu)];
+    let mut rng = Rng::new(105);
+    let case = |(k, f, glu): (usize, usize, Glu)| LinearGlu {
+        x: rng.bf16(&[MODEL_TOKENS, k], Fill::Normal(1.0)),
+        w: rng.bf16(&[2 * f, k], Fill::Normal(3.0 / (k as f32).sqrt())),
+        bias: None,
+        glu,
+        fill: Fill::Normal(1.0),
+    };
+    sizes.into_iter().map(case).collect()
 }
 
 impl Case for LinearGlu {

@@ -11,6 +11,7 @@ mod linear;
 mod norm;
 
 use moss_reference::backend::{Backend, BackendError, Role};
+use moss_reference::config::ModelConfig;
 use moss_reference::oracle::OracleBackend;
 
 use crate::bounded::Bounded;
@@ -68,8 +69,8 @@ pub struct Summary {
     pub worst: Option<(String, Comparison)>,
 }
 
-/// What an operation showed, as a line of a report in the group `operations`; an operation that broke is named by its row.
-pub fn row(op: &str, demand: Demand, result: &Result<Summary, BatteryError>, word: Word) -> Row {
+/// What an operation showed, as a line of a report in the group `group`; an operation that broke is named by its row.
+pub fn row(group: &str, op: &str, demand: Demand, result: &Result<Summary, BatteryError>, word: Word) -> Row {
     let (name, figure, detail) = match result {
         Ok(summary) if summary.cases == 0 => {
             (format!("{op}: no case ran"), f64::NAN, format!("{} cases refused", summary.refused))
@@ -78,7 +79,11 @@ pub fn row(op: &str, demand: Demand, result: &Result<Summary, BatteryError>, wor
             let used = summary.worst.as_ref().map_or(0.0, |(_, comparison)| comparison.worst.budget_used);
             let Summary { cases, refused, elements, .. } = summary;
             let refused = if *refused > 0 { format!(", {refused} cases refused") } else { String::new() };
-            (format!("{op}: {cases} cases, {elements} elements{refused}"), used, summary.to_string())
+            (
+                format!("{op}: {}, {elements} elements{refused}", plural(*cases, "case")),
+                used,
+                summary.to_string(),
+            )
         }
         Err(error) => {
             let figure = match error {
@@ -94,13 +99,18 @@ pub fn row(op: &str, demand: Demand, result: &Result<Summary, BatteryError>, wor
         Demand::Bits => "the scalar oracle's bits, and the f64 budget of the definition's roundings",
         Demand::Budget => "the f64 budget of the definition's roundings",
     };
-    let (group, reason) = ("operations".into(), reason.into());
+    let (group, reason) = (group.into(), reason.into());
     Row { group, name, figure, limit: 1.0, rule: Rule::AtMost, reason, detail, word }
+}
+
+/// "1 case", "2 cases".
+fn plural(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {} cases, {} elements", self.op, self.cases, self.elements)?;
+        write!(f, "{}: {}, {} elements", self.op, plural(self.cases, "case"), self.elements)?;
         if self.refused > 0 {
             write!(f, ", {} cases refused", self.refused)?;
         }
@@ -251,6 +261,34 @@ pub fn one<B: Backend>(
     }
 }
 
+/// The operations that have sizes of the model's own, in the order in which a report names them.
+pub const MODEL_OPERATIONS: [&str; 7] =
+    ["norm", "attention", "linear", "linear_glu", "causal_conv_silu", "gated_delta_rule", "conv2d"];
+
+/// Runs operation `op` at the sizes of a model: its widths and heads, few tokens.
+///
+/// # Panics
+/// When it is none of [`MODEL_OPERATIONS`].
+pub fn at_model_sizes<B: Backend>(
+    op: &str,
+    config: &ModelConfig,
+    backends: &[B],
+    demand: Demand,
+) -> Result<Summary, BatteryError> {
+    match op {
+        "norm" => run("norm", norm::norm_model_cases(config), backends, demand),
+        "attention" => run("attention", attention::model_cases(config), backends, demand),
+        "linear" => run("linear", linear::linear_model_cases(config), backends, demand),
+        "linear_glu" => run("linear_glu", linear::glu_model_cases(config), backends, demand),
+        "causal_conv_silu" => {
+            run("causal_conv_silu", elementwise::causal_conv_model_cases(config), backends, demand)
+        }
+        "gated_delta_rule" => run("gated_delta_rule", delta::model_cases(config), backends, demand),
+        "conv2d" => run("conv2d", image::conv_model_cases(config), backends, demand),
+        _ => panic!("battery: no operation {op} at a model's sizes"),
+    }
+}
+
 /// Runs every operation's cases on some backends, one summary an operation, up to the first that fails.
 pub fn all<B: Backend>(backends: &[B], demand: Demand) -> Result<Vec<Summary>, BatteryError> {
     all_served(backends, demand, &|_| false)
@@ -313,7 +351,7 @@ mod tests {
         let error = run_once(drifting([0.0, -0.0], expected), Demand::Bits).unwrap_err();
         assert!(matches!(error, BatteryError::Apart(CompareError::Bits { .. })), "{error}");
         assert!(error.to_string().starts_with("scalar oracle: drifting: 1 of 1 elements"), "{error}");
-        let row = row("drift", Demand::Bits, &Err(error), Word::Measured);
+        let row = row("operations", "drift", Demand::Bits, &Err(error), Word::Measured);
         assert!(!row.passes() && row.name == "drift" && row.detail.contains("1 of 1 elements"), "{row}");
     }
 
@@ -322,7 +360,7 @@ mod tests {
         let expected = Bounded::new(1.0, 0.25);
         for demand in [Demand::Bits, Demand::Budget] {
             let within = run_once(drifting([1.25, 1.25], expected), demand);
-            let row = row("drift", demand, &within, Word::Measured);
+            let row = row("operations", "drift", demand, &within, Word::Measured);
             assert!(row.passes() && row.share() == Some(1.0), "{row}");
             let error = run_once(drifting([1.5, 1.5], expected), demand).unwrap_err();
             assert!(matches!(error, BatteryError::Apart(CompareError::OverBudget { .. })), "{error}");
@@ -347,7 +385,7 @@ mod tests {
             "the first refused, the next two served passed over"
         );
         let summary = cases(&[1, 1], 1);
-        let row = row("drift", Demand::Bits, &summary, Word::Measured);
+        let row = row("operations", "drift", Demand::Bits, &summary, Word::Measured);
         assert!(!row.passes() && row.name == "drift: no case ran", "{row}");
     }
 

@@ -1,6 +1,7 @@
 //! Cases of `norm`, `head_norm_rope` and `gated_norm`.
 
 use moss_reference::backend::{Backend, BackendError, Heads, NormKind, Role};
+use moss_reference::config::ModelConfig;
 
 use super::Case;
 use super::inputs::{Fill, Host, Rng};
@@ -55,6 +56,29 @@ pub(super) fn norm_cases() -> Vec<Norm> {
         }
     }
     cases
+}
+
+/// The norms over a model's widths.
+pub(super) fn norm_model_cases(config: &ModelConfig) -> Vec<Norm> {
+    let mut rng = Rng::new(101);
+    let sizes = [
+        (config.dit.dim, NormKind::Plain, true),
+        (config.dit.text_dim, NormKind::Plain, false),
+        (config.text.hidden_size, NormKind::ZeroCentred, false),
+    ];
+    let case = |(width, kind, modulated): (usize, NormKind, bool)| {
+        let mut row = || rng.bf16(&[1, width], Fill::Normal(0.5));
+        let modulation = modulated.then(|| (row(), row()));
+        Norm {
+            x: rng.bf16(&[17, width], Fill::Normal(1.0)),
+            weight: rng.bf16(&[width], Fill::Normal(1.0)),
+            modulation,
+            eps: 1e-6,
+            kind,
+            fill: Fill::Normal(1.0),
+        }
+    };
+    sizes.into_iter().map(case).collect()
 }
 
 impl Case for Norm {

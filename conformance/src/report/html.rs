@@ -24,6 +24,8 @@ td { vertical-align: top; } .header { width: auto; margin-top: 1em; } .header th
 .pair { display: flex; gap: 1.2em; flex-wrap: wrap; } figure { margin: 0; }
 figure img { height: 192px; image-rendering: pixelated; border: 1px solid var(--line); display: block; }
 figcaption { font-size: .9em; opacity: .8; }
+@media (max-width: 900px) { .reason, .word, .bar { display: none; } body { padding: 0 .5em; } }
+@media (max-width: 900px) { th, td { padding: .3em .35em; } .number { white-space: normal; } }
 ";
 
 pub(super) fn write(report: &Report, to: &mut dyn Write) -> io::Result<()> {
@@ -54,7 +56,7 @@ pub(super) fn write(report: &Report, to: &mut dyn Write) -> io::Result<()> {
             to,
             "<table class=\"rows\">\n<tr><th>What</th><th class=\"number\">Figure</th>\
              <th class=\"number\">Limit</th><th class=\"number\">Share used</th><th></th><th>Verdict</th>\
-             <th>How</th><th>Where the limit comes from</th></tr>"
+             <th class=\"word\">How</th><th class=\"reason\">Where the limit comes from</th></tr>"
         )?;
         for row in rows {
             write_row(row, to)?;

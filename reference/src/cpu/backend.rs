@@ -12,7 +12,8 @@ impl Backend for CpuBackend {
     type Stage = CpuStage;
 
     fn describe(&self) -> String {
-        format!("CPU, {}, {} threads", self.path().name(), self.threads())
+        let threads = self.threads();
+        format!("CPU, {}, {threads} thread{}", self.path().name(), if threads == 1 { "" } else { "s" })
     }
 
     /// Weights stay in the file and activations are small: nothing is refused.
