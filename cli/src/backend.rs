@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use moss_conformance::battery::Demand;
 use moss_conformance::row::Word;
-use moss_hip::{Error, HipBackend, Host, Options};
+use moss_hip::{Error, HipBackend, Host, Options, human};
 use moss_reference::backend::{Backend, BackendError};
 use moss_reference::cpu::CpuBackend;
 use moss_reference::cpu::simd::Path;
@@ -56,18 +56,17 @@ impl Machine for CpuBackend {
     }
 
     fn plan_text(&self, stages: &Stages) -> String {
-        let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
         let mut text =
             String::from("memory: the host's; weights are read from the files as they are needed\n");
         for spec in stages.specs() {
             let parts = spec.blocks.iter().flatten().chain(&spec.fixed).flat_map(|weight| &weight.parts);
             let weights: u64 = parts.map(|name| spec.checkpoint.get(name).bytes().len() as u64).sum();
             text += &format!(
-                "  {}: {:.2} GiB weights in the files, {} blocks, {:.2} GiB activations\n",
+                "  {}: {} weights in the files, {} blocks, {} activations\n",
                 spec.name,
-                gib(weights),
+                human(weights),
                 spec.blocks.len(),
-                gib(spec.activation_bytes)
+                human(spec.activation_bytes)
             );
         }
         text

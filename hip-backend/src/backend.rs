@@ -576,7 +576,7 @@ mod tests {
         let b = &s.backend;
         assert!(b.admit(&stage(2 << 20), &[]).is_ok());
         let text = b.admitted_plan().unwrap().to_string();
-        assert!(text.contains("vae: 0.00 GiB weights, kept"), "{text}");
+        assert!(text.contains("vae: 1.0 MiB weights, kept"), "{text}");
         assert!(b.admit(&stage(3 << 20), &[]).unwrap_err().to_string().contains("--vram-budget allows"));
         let first = b.load(stage(1 << 20)).unwrap();
         assert!(b.load(stage(2 << 20)).is_err(), "the first stage's megabyte is not there twice");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::{Error, gib};
+use crate::error::{Error, human};
 use crate::host::Host;
 use crate::sys::{self, Api, Properties};
 
@@ -71,7 +71,7 @@ impl fmt::Display for DeviceInfo {
             self.name,
             self.arch,
             self.compute_units,
-            gib(self.memory),
+            human(self.memory),
             self.pci,
             if self.is_integrated() { ", integrated" } else { "" }
         )

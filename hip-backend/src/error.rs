@@ -159,7 +159,10 @@ pub enum Error {
     },
 
     /// The device has no memory left.
-    #[error("out of device memory: {what} needs {}, {} of {} are free{}", gib(*bytes), gib(*free), gib(*total), place(context))]
+    #[error(
+        "out of device memory: {what} needs {}, {} of {} are free{}. Make the picture smaller, set --vram-budget or close what \
+         else uses the GPU", human(*bytes), human(*free), human(*total), place(context)
+    )]
     OutOfMemory {
         /// What was to be allocated.
         what: String,
@@ -174,7 +177,7 @@ pub enum Error {
     },
 
     /// The host has no memory left for the streamed blocks.
-    #[error("out of host memory: {what} needs {}, refused even as pageable memory", gib(*bytes))]
+    #[error("out of host memory: {what} needs {}, refused even as pageable memory", human(*bytes))]
     HostMemory {
         /// What was to be allocated.
         what: String,
@@ -233,9 +236,13 @@ fn place(context: &str) -> String {
     if context.is_empty() { String::new() } else { format!(" ({context})") }
 }
 
-/// `bytes` in GiB with two digits, for messages.
-pub(crate) fn gib(bytes: u64) -> String {
-    format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30))
+/// A size for messages: GiB with two digits, MiB with one below 64 MiB, bytes below 64 KiB.
+pub fn human(bytes: u64) -> String {
+    match bytes {
+        0..0x1_0000 => format!("{bytes} bytes"),
+        0x1_0000..0x400_0000 => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
+        _ => format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30)),
+    }
 }
 
 impl Error {
@@ -303,6 +310,12 @@ mod tests {
     }
 
     #[test]
+    fn sizes_have_the_unit_that_shows_them() {
+        let found = [0, 65_535, 65_536, (64 << 20) - 1, 64 << 20, 6 << 30].map(human);
+        assert_eq!(found, ["0 bytes", "65535 bytes", "0.1 MiB", "64.0 MiB", "0.06 GiB", "6.00 GiB"]);
+    }
+
+    #[test]
     fn messages_name_the_call_the_place_and_the_way_out() {
         let text = Error::Call {
             call: "hipModuleLaunchKernel",
@@ -336,7 +349,8 @@ mod tests {
         .to_string();
         assert_eq!(
             text,
-            "out of device memory: a block of the dit needs 1.00 GiB, 0.50 GiB of 2.00 GiB are free"
+            "out of device memory: a block of the dit needs 1.00 GiB, 0.50 GiB of 2.00 GiB are free. Make the picture smaller, set \
+             --vram-budget or close what else uses the GPU"
         );
         let text = Error::HostMemory { what: "a block".into(), bytes: 1 << 30 }.to_string();
         assert!(text.contains("out of host memory") && text.contains("1.00 GiB"), "{text}");

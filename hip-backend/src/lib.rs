@@ -23,7 +23,7 @@ mod weights;
 
 pub use backend::{HipBackend, Options, list_devices};
 pub use discover::{DeviceInfo, KernelSets, Listed, Listing};
-pub use error::{Error, exit_if_lost};
+pub use error::{Error, exit_if_lost, human};
 pub use host::{Host, SysfsMemory};
 pub use stage::HipStage;
 pub use tensor::HipTensor;

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::error::gib;
+use crate::error::human;
 use crate::host::SysfsMemory;
 
 /// Device memory that a stage with blocks leaves alone, for the runtime, the desktop and what the counts miss.
@@ -139,7 +139,8 @@ impl StagePlan {
         always + slots + resident.sum::<u64>() + self.slot_bytes / 2
     }
 
-    /// Plans one stage into `capacity` bytes of device memory, `kept` of which hold weights of other stages.
+    /// Plans one stage into `capacity` bytes of device memory, `kept` of which hold weights of other stages; a stage with blocks
+    /// leaves `reserve` of them alone.
     ///
     /// # Errors
     /// The [`Refusal`] with the sizes.
@@ -147,6 +148,7 @@ impl StagePlan {
         demand: &StageDemand,
         kept: u64,
         capacity: u64,
+        reserve: u64,
         device: &DeviceMemory,
         limits: &Limits,
     ) -> Result<Self, Refusal> {
@@ -161,7 +163,7 @@ impl StagePlan {
             slot_bytes: largest,
             pinned_blocks: 0,
         };
-        let reserve = if n == 0 { 0 } else { RESERVE };
+        let reserve = if n == 0 { 0 } else { reserve };
         let refuse = |plan: &Self| Refusal::Device {
             stage: demand.name.clone(),
             needs: plan.peak() + reserve,
@@ -226,7 +228,7 @@ impl StagePlan {
         let mut parts = Vec::new();
         let mut add = |bytes: u64, what: &str| {
             if bytes > 0 {
-                parts.push(format!("{} {what}", gib(bytes)));
+                parts.push(format!("{} {what}", human(bytes)));
             }
         };
         add(self.kept, "weights of other parts");
@@ -276,7 +278,7 @@ impl Plan {
             (None, Some(budget)) => budget,
             (None, None) => return Err(Refusal::Unknown),
         };
-        let plan = |stage, kept| StagePlan::new(stage, kept, capacity, &device, &limits);
+        let plan = |stage, kept| StagePlan::new(stage, kept, capacity, RESERVE, &device, &limits);
         let weights = kept.fixed + kept.blocks.iter().sum::<u64>();
         let mut plans = vec![plan(kept, 0)?];
         for stage in stages {
@@ -290,11 +292,11 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let d = &self.device;
         let vram = d.sysfs.vram_total.saturating_sub(d.sysfs.vram_used);
-        let source = |bytes: u64| if bytes == 0 { "no answer".to_owned() } else { gib(bytes) };
-        write!(f, "memory: {} usable", gib(self.capacity))?;
+        let source = |bytes: u64| if bytes == 0 { "no answer".to_owned() } else { human(bytes) };
+        write!(f, "memory: {} usable", human(self.capacity))?;
         write!(f, " (free by hipMemGetInfo {}, by the driver {}", source(d.hip_free), source(vram))?;
         match self.limits.budget {
-            Some(budget) => writeln!(f, ", --vram-budget {})", gib(budget))?,
+            Some(budget) => writeln!(f, ", --vram-budget {})", human(budget))?,
             None => writeln!(f, ")")?,
         }
         if d.unified {
@@ -315,31 +317,33 @@ impl fmt::Display for StagePlan {
         let n = self.resident.len();
         let streamed = n - self.resident_blocks();
         let largest = self.slot_bytes;
-        write!(f, "{}: {} weights", self.demand.name, gib(self.demand.fixed))?;
+        write!(f, "{}: {} weights", self.demand.name, human(self.demand.fixed))?;
         match self.source {
             Source::Resident if n == 0 => write!(f, ", kept")?,
-            Source::Resident => write!(f, ", all {n} blocks on the device ({})", gib(self.resident_bytes()))?,
+            Source::Resident => {
+                write!(f, ", all {n} blocks on the device ({})", human(self.resident_bytes()))?
+            }
             Source::Files => write!(
                 f,
                 ", {n} blocks streamed from the files through {} slots of {}",
                 self.slots,
-                gib(largest)
+                human(largest)
             )?,
             Source::Host | Source::InPlace => {
                 write!(
                     f,
                     ", {} of {n} blocks on the device ({}), {streamed} in host memory ({}, {} pinned)",
                     self.resident_blocks(),
-                    gib(self.resident_bytes()),
-                    gib(self.streamed_bytes()),
+                    human(self.resident_bytes()),
+                    human(self.streamed_bytes()),
                     self.pinned_blocks
                 )?;
                 if self.slots > 0 {
-                    write!(f, " through {} slots of {}", self.slots, gib(largest))?;
+                    write!(f, " through {} slots of {}", self.slots, human(largest))?;
                 }
             }
         }
-        write!(f, ", {} activations, peak {}", gib(self.demand.activations), gib(self.peak()))
+        write!(f, ", {} activations, peak {}", human(self.demand.activations), human(self.peak()))
     }
 }
 
@@ -350,7 +354,7 @@ pub enum Refusal {
     /// A stage does not fit on the device, even with every block streamed.
     #[error(
         "{stage} needs at least {} of device memory ({parts}); {} {}. Make the picture smaller{}",
-        gib(*needs), if *budget { "--vram-budget allows" } else { "free are" }, gib(*capacity),
+        human(*needs), if *budget { "--vram-budget allows" } else { "free are" }, human(*capacity),
         if *budget { " or raise --vram-budget" } else { " or close what else uses the GPU" }
     )]
     Device {
@@ -368,7 +372,7 @@ pub enum Refusal {
     /// The streamed blocks do not fit in the host's memory.
     #[error(
         "{stage} keeps {blocks} blocks in host memory and needs {} for it; {} are available. Raise --vram-budget, make the \
-         picture smaller or close other programs", gib(*needs), gib(*available)
+         picture smaller or close other programs", human(*needs), human(*available)
     )]
     Host {
         /// The stage.

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use moss_reference::backend::{StageSpec, Tensor as _};
 
 use crate::device::{Buffer, Device, Stream};
-use crate::error::Error;
+use crate::error::{Error, human};
 use crate::host::Host;
-use crate::memory::{DeviceMemory, Limits, Source, StageDemand, StagePlan};
+use crate::memory::{DeviceMemory, Limits, RESERVE, Source, StageDemand, StagePlan};
 use crate::stream::{Feeder, Filling, HostBytes, ImageSource, Slots, locked};
 use crate::tensor::{HipTensor, Storage};
 use crate::weights::{Image, StageImages};
@@ -91,7 +91,8 @@ impl StageInner {
     /// Loads a stage by a plan for `capacity` bytes; a failed allocation plans again with what could be had.
     ///
     /// # Errors
-    /// A refusal of the plan, a file that cannot be read, a failed call.
+    /// A refusal of the plan, an allocation that failed with nothing left to give up, a file that cannot be read, a failed
+    /// call.
     pub(crate) fn load(
         engine: &Arc<Engine>,
         spec: &StageSpec,
@@ -102,21 +103,30 @@ impl StageInner {
     ) -> Result<Self> {
         let images = StageImages::new(spec)?;
         let demand = demand(spec, &images);
+        let mut reserve = RESERVE;
+        let mut failed: Option<(Error, String)> = None;
         let (plan, memory_held) = loop {
-            let plan = StagePlan::new(&demand, 0, capacity, memory, limits)?;
+            let plan = match StagePlan::new(&demand, 0, capacity, reserve, memory, limits) {
+                Ok(plan) => plan,
+                Err(refusal) => return Err(failed.map_or(refusal.into(), |(error, _)| error)),
+            };
             match Held::allocate(&engine.device, &plan) {
-                Ok(held) => break (plan, held),
-                Err((Error::OutOfMemory { .. }, had)) => {
-                    // What could be had is all there is; the activations and the reserve must still fit into it.
-                    let less =
-                        had.min(capacity.saturating_sub(demand.blocks.first().copied().unwrap_or(1 << 20)));
-                    notes.push(format!(
-                        "{}: the device gave {} bytes of the {} planned; planning again with fewer resident blocks",
-                        spec.name,
-                        had,
-                        plan.peak()
-                    ));
-                    capacity = less;
+                Ok(held) => {
+                    notes.extend(failed.map(|(_, note)| note));
+                    break (plan, held);
+                }
+                Err((error @ Error::OutOfMemory { .. }, had)) => {
+                    // What could be had is all there is. The activations must still fit into it, but what the reserve is for
+                    // has shown itself: a sixteenth is left.
+                    let block = demand.blocks.first().copied().unwrap_or(1 << 20);
+                    capacity = had.min(capacity.saturating_sub(block));
+                    reserve = reserve.min(capacity / 16);
+                    let (had, planned) = (human(had), human(plan.peak()));
+                    let note = format!(
+                        "{}: the device gave {had} of the {planned} planned, so fewer blocks stay on it",
+                        spec.name
+                    );
+                    failed = Some((error, note));
                 }
                 Err((error, _)) => return Err(error),
             }

@@ -91,7 +91,7 @@ pub fn stage_spec(config: &TextConfig, checkpoint: Arc<Checkpoint>, tokens: usiz
         checkpoint,
         fixed: Fixed::<()>::specs(""),
         blocks: (0..config.num_hidden_layers).map(|layer| layer_specs(config, layer)).collect(),
-        resident_limit: 0,
+        resident_limit: 2,
         activation_bytes: activation_bytes(config, tokens),
     }
 }

@@ -307,13 +307,16 @@ fn silicon(bf16: bool, c: f32, pairs: [(f32, f32); 2]) -> f32 {
     if !c.is_finite() || !plain.is_finite() {
         return (f64::from(c) + plain) as f32;
     }
-    let exponent = |x: f32| if x == 0.0 { -1000 } else { f64::from(x).abs().log2().floor() as i32 };
+    // Every f32, subnormal ones too, is normal as an f64.
+    let exponent =
+        |x: f32| if x == 0.0 { -1000 } else { (f64::from(x).to_bits() >> 52 & 0x7ff) as i32 - 1023 };
     let largest = pairs.iter().map(|&(a, b)| exponent(a) + exponent(b)).fold(exponent(c), i32::max);
     if largest <= -1000 {
         return c + plain as f32;
     }
     // The reported example, -1 + 3 * 8 + 8 * 4 = 55 + 2^-18, fixes the grid at 2^-24 of the largest.
-    let lsb = exp2i((largest - 24).max(-1000));
+    let grid = largest - 24;
+    let (lsb, per_unit) = (exp2i(grid), exp2i(-grid));
     let negative = c.is_sign_negative();
     let addends = [
         f64::from(c),
@@ -324,7 +327,7 @@ fn silicon(bf16: bool, c: f32, pairs: [(f32, f32); 2]) -> f32 {
         .into_iter()
         .filter(|&x| x != 0.0)
         .map(|x| {
-            let units = (x.abs() / lsb).trunc() as i64;
+            let units = (x.abs() * per_unit) as i64;
             if x.is_sign_negative() == negative { units } else { !units }
         })
         .sum();

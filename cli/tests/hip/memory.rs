@@ -1,0 +1,62 @@
+//! What stays on the device, what is refused, and that neither a budget nor a slow or failing machine changes a picture.
+
+use crate::{Machine, cpu_pixels};
+
+/// Two of the demo model's blocks fit beside the reserve, two slots and everything else; gibibytes.
+const SOME_BLOCKS: &str = "0.515";
+
+#[test]
+fn a_dry_run_prints_the_plan_and_writes_nothing() {
+    let machine = Machine::new("gfx1200");
+    let text = machine.hip(&["--dry-run", "--vram-budget", "2"]).with(0).stdout;
+    assert!(text.starts_with("memory: 2.00 GiB usable"), "{text}");
+    for stage in ["  vae: ", "  text encoder: ", "  dit: "] {
+        assert!(text.lines().any(|line| line.starts_with(stage)), "{stage:?} in\n{text}");
+    }
+    assert!(text.contains("all 7 blocks on the device"), "{text}");
+    assert!(!machine.path("out.png").exists());
+    let ended = machine.moss(&["--prompt", "a", "--dry-run", "--backend", "cpu"]).with(0);
+    assert!(ended.stdout.contains("  dit: "), "{}", ended.stdout);
+}
+
+#[test]
+fn some_blocks_on_the_device_and_some_streamed_give_the_same_picture() {
+    let machine = Machine::new("gfx1200").set("MOSS_EMULATE_STREAMS", "early-copies");
+    let text = machine.hip(&["--dry-run", "--vram-budget", SOME_BLOCKS]).with(0).stdout;
+    assert!(text.contains("2 of 7 blocks on the device") && text.contains("5 in host memory"), "{text}");
+    let done = machine.hip(&["--vram-budget", SOME_BLOCKS]).done();
+    assert!(done.ends_with("2 of 7 DiT blocks stayed on the device"), "{done}");
+    assert!(machine.pixels("out.png") == cpu_pixels());
+}
+
+#[test]
+fn blocks_that_may_not_be_pinned_are_streamed_all_the_same() {
+    let machine = Machine::new("gfx1100").set("MOSS_EMULATE_FAIL_HOST_MALLOC", "1+");
+    let ended = machine.hip(&["--vram-budget", SOME_BLOCKS]).with(0);
+    assert!(ended.says("note: dit: the system refused to pin host memory"), "{}", ended.stderr);
+    assert!(ended.done().ends_with("2 of 7 DiT blocks stayed on the device"));
+    assert!(machine.pixels("out.png") == cpu_pixels());
+}
+
+#[test]
+fn slow_copies_change_nothing() {
+    let machine = Machine::new("gfx1200").set("MOSS_EMULATE_COPY_GIBS", "0.05");
+    machine.hip(&["--vram-budget", SOME_BLOCKS]).done();
+    assert!(machine.pixels("out.png") == cpu_pixels());
+}
+
+#[test]
+fn too_little_memory_is_refused_with_the_sizes_before_the_text_encoder() {
+    let budget = Machine::new("gfx1200");
+    let device = Machine::new("gfx1200").set("MOSS_EMULATE_VRAM", "16MiB");
+    for (machine, args, words) in [
+        (&budget, &["--vram-budget", "0.001"][..], "--vram-budget allows 1.0 MiB"),
+        (&device, &[], "free are 16.0 MiB"),
+    ] {
+        let ended = machine.hip(args);
+        assert!(!ended.says("text encoder"), "{}", ended.stderr);
+        let line = ended.complaint(1);
+        assert!(line.contains(words) && line.contains("needs at least"), "{line}");
+        assert!(!machine.path("out.png").exists());
+    }
+}
