@@ -1,5 +1,5 @@
-//! [`HipBackend`]: the device, its memory and its weights behind the model's [`Backend`] trait; the operations are in
-//! [`crate::ops`].
+//! [`HipBackend`]: the device, its memory and its weights behind the model's trait, [`moss_reference::backend::Backend`];
+//! the operations are in [`crate::ops`].
 
 #![allow(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! An emulator of the RDNA3 and RDNA4 machine code that moss ships.
 //!
-//! [`CodeObject::load`] takes what the compiler wrote, [`launch`] runs a kernel of it over a [`Memory`] and
+//! [`CodeObject::load`] takes what the compiler wrote, [`launch()`] runs a kernel of it over a [`Memory`] and
 //! stops at the first wrong access, race, uninitialised value or unknown instruction with a [`Fault`] that
 //! names kernel, instruction and lane. What matrix instructions sum is a named [`Model`]: no public source
 //! defines the order that silicon uses, so equality under emulation is no statement about a card.

@@ -1,6 +1,6 @@
 //! Fused multiply-add over arrays, with the CPU's instruction where it has one.
 
-/// d[i] = fma(a[i], b[i], c[i]).
+/// `d[i] = fma(a[i], b[i], c[i])`.
 #[inline]
 pub(crate) fn fma32(a: &[f32; 32], b: &[f32; 32], c: &[f32; 32]) -> [f32; 32] {
     #[cfg(target_arch = "x86_64")]
@@ -23,7 +23,7 @@ fn fma32_native(a: &[f32; 32], b: &[f32; 32], c: &[f32; 32]) -> [f32; 32] {
     fma32_any(a, b, c)
 }
 
-/// acc[m][n] = fma(a[m][k], b[k][n], acc[m][n]) for k ascending.
+/// `acc[m][n] = fma(a[m][k], b[k][n], acc[m][n])` for k ascending.
 pub(crate) fn matrix(a: &[[f32; 16]; 16], b: &[[f32; 16]; 16], acc: &mut [[f32; 16]; 16]) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("fma") && std::arch::is_x86_feature_detected!("avx2") {
