@@ -119,6 +119,29 @@ pub enum What {
     Jump(u64),
 }
 
+impl What {
+    /// The check that found it, in a few words that hold no numbers.
+    pub fn check(&self) -> &'static str {
+        match self {
+            Self::Unmapped { .. } => "access outside every allocation",
+            Self::ReadOnly { .. } => "write to constants",
+            Self::LdsBounds { .. } => "LDS access out of bounds",
+            Self::ScratchBounds { .. } => "scratch access out of bounds",
+            Self::Misaligned { .. } => "misaligned access",
+            Self::LdsUninitialised { .. } => "uninitialised LDS",
+            Self::LdsRace { .. } => "LDS race",
+            Self::VgprUninitialised { .. } => "uninitialised register",
+            Self::WmmaNotRepeated { .. } => "unrepeated half of a WMMA operand",
+            Self::Barrier { .. } => "barrier not reached by all waves",
+            Self::BarrierTwice => "barrier signalled twice",
+            Self::Budget { .. } => "instruction budget",
+            Self::Unknown(_) => "unknown instruction",
+            Self::NotEmulated(_) => "instruction that is not emulated",
+            Self::Jump(_) => "jump out of the code",
+        }
+    }
+}
+
 /// One finding: what, and exactly where.
 #[derive(Clone, Debug, thiserror::Error)]
 pub struct Fault {

@@ -47,6 +47,11 @@ fn global_accesses_are_held_to_exact_bounds() {
         let f = fault(arch, "misaligned");
         assert!(matches!(&f.what, What::Misaligned { space: "global", size: 4, .. }), "{f}");
         assert_eq!(f.lane, Some(9));
+        let f = fault(arch, "misaligned_lds");
+        assert!(matches!(&f.what, What::Misaligned { space: "LDS", size: 4, .. }), "{f}");
+        assert_eq!(f.lane, Some(9));
+        let f = fault(arch, "scratch_past_the_end");
+        assert!(matches!(&f.what, What::ScratchBounds { offset: 12000.., size: 4, .. }), "{f}");
     }
 }
 
@@ -106,8 +111,14 @@ fn barriers_and_endless_loops_stop() {
         assert_eq!(f.what, What::Barrier { waiting, ended: vec![2] });
         assert!(f.line.starts_with("s_barrier"), "{f}");
         assert!(matches!(fault(arch, "endless").what, What::Budget { budget: 100_000 }));
+        assert!(matches!(fault(arch, "jump_into_data").what, What::Jump(_)));
         assert!(matches!(&fault(arch, "trap").what, What::NotEmulated(n) if n == "s_trap"));
     }
+}
+
+#[test]
+fn a_split_barrier_is_signalled_once_a_phase() {
+    assert_eq!(fault("gfx1200", "signalled_twice").what, What::BarrierTwice);
 }
 
 #[test]

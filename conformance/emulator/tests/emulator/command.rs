@@ -2,9 +2,9 @@
 
 use std::process::{Command, Output};
 
-use moss_emulator::Npy;
+use moss_emulator::{Memory, Model, Npy, Options, Order};
 
-use crate::common::compile;
+use crate::common::{Args, compile, object, put_u16};
 
 fn emulate(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_moss-emulate")).args(args).output().expect("the command starts")
@@ -41,6 +41,56 @@ fn runs_a_kernel_on_npy_files() {
         "{text}"
     );
     assert!(text.contains("global_load_b32"), "{text}");
+}
+
+#[test]
+fn orders_and_models_are_those_of_the_library() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    // In each run of 16 products the first and the last are 2^24 and -2^24: what is left of the others depends on the sum.
+    let a: Vec<u16> = (0..64 * 64)
+        .map(|i| match i % 16 {
+            0 => 0x4b80,
+            15 => 0xcb80,
+            _ => 0x3f80 + i as u16 % 7,
+        })
+        .collect();
+    let b: Vec<u16> =
+        (0..64 * 64).map(|i| if i % 16 % 15 == 0 { 0x3f80 } else { 0x3f80 + (i * 5 % 11) as u16 }).collect();
+    for (name, values) in [("a.npy", &a), ("b.npy", &b)] {
+        let data = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let npy = Npy { descr: "<u2".to_owned(), shape: vec![64, 64], data };
+        npy.write(path(name).as_ref()).expect("written");
+    }
+    let object = object("gemm", "gfx1200");
+    let file = compile("gemm", "gfx1200").display().to_string();
+    let (pa, pb) = (format!("buf:{}", path("a.npy")), format!("buf:{}", path("b.npy")));
+    let pc = format!("buf:zeros:64x64:u16:{}", path("c.npy"));
+    let mut seen = Vec::new();
+    for (order, model, options) in [
+        ("forward", "fma-chain", Options::default()),
+        ("reverse", "exact", Options { order: Order::Reverse, model: Model::Exact, ..Options::default() }),
+        (
+            "shuffle:5",
+            "silicon-gfx1151",
+            Options { order: Order::Shuffle(5), model: Model::SiliconGfx1151, ..Options::default() },
+        ),
+    ] {
+        let args = ["--block", "128", "--arg", &pa, "--arg", &pb, "--arg", &pc];
+        let sizes = ["--arg", "i32:64", "--arg", "i32:64", "--arg", "i32:64"];
+        let how = ["--order", order, "--model", model];
+        let ran = emulate(&[&[file.as_str(), "gemm"], &args[..], &sizes, &how].concat());
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let memory = Memory::new();
+        let c = memory.alloc(2 * 64 * 64);
+        let args =
+            Args::new().ptr(put_u16(&memory, &a)).ptr(put_u16(&memory, &b)).ptr(c).u32(64).u32(64).u32(64);
+        args.run(&object, "gemm", [1, 1, 1], [128, 1, 1], &memory, &options).expect("runs");
+        let found = Npy::read(path("c.npy").as_ref()).expect("written").data;
+        assert!(found == memory.read(c, 2 * 64 * 64).expect("allocated"), "{order} {model}");
+        seen.push(found);
+    }
+    assert!(seen[0] != seen[1], "the models differ on these sums");
 }
 
 #[test]

@@ -120,3 +120,30 @@ KERNEL(refused) {
     asm volatile("s_sethalt 1");
     buf[TID] = n;
 }
+
+KERNEL(misaligned_lds) {
+    __shared__ u32 x[256];
+    x[TID] = n;
+    barrier();
+    u32 v, at = 4 * TID + (TID == 9 ? 2 : 0);
+    asm volatile("ds_load_b32 %0, %1" : "=v"(v) : "v"(at), "v"(x));
+    buf[TID] = v;
+}
+
+KERNEL(scratch_past_the_end) {
+    volatile u32 local[8];
+    local[n] = TID;
+    buf[TID] = local[n * 1000];
+}
+
+KERNEL(signalled_twice) {
+#if defined(__gfx1200__) || defined(__gfx1201__)
+    asm volatile("s_barrier_signal -1\n s_barrier_signal -1\n s_barrier_wait -1");
+#endif
+    buf[TID] = n;
+}
+
+KERNEL(jump_into_data) {
+    asm volatile("s_setpc_b64 %0" ::"s"(buf));
+    buf[TID] = n;
+}
