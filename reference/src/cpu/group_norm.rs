@@ -62,9 +62,13 @@ simd_kernel! {
             for (group, partial) in partial.iter_mut().enumerate() {
                 let first = group * width;
                 match width {
+                    // The small decoder's widths, then the full decoder's.
                     3 => gather::<3>(x, channels, first, &mut gathered),
                     6 => gather::<6>(x, channels, first, &mut gathered),
                     12 => gather::<12>(x, channels, first, &mut gathered),
+                    4 => gather::<4>(x, channels, first, &mut gathered),
+                    8 => gather::<8>(x, channels, first, &mut gathered),
+                    16 => gather::<16>(x, channels, first, &mut gathered),
                     _ => gather_any(x, channels, first, width, &mut gathered),
                 }
                 let mean = means.map_or(0.0, |means| means[group]);
