@@ -215,6 +215,12 @@ pub(super) fn group_norm_cases() -> Vec<GroupNorm> {
         (64, 64, 6, 2),
         (65, 64, 9, 3),
         (100, 83, 4, 4),
+        // Groups of 4, 6, 8, 12 and 16 channels.
+        (3, 7, 16, 4),
+        (4, 11, 48, 8),
+        (5, 9, 16, 2),
+        (2, 33, 48, 4),
+        (17, 16, 32, 2),
     ];
     let mut cases = Vec::new();
     for (height, width, channels, groups) in sizes {
