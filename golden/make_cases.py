@@ -28,6 +28,8 @@ import transformers.models.qwen3_5.modeling_qwen3_5 as qwen
 import moss_torch as moss
 
 ROOT = Path(__file__).resolve().parent
+LINEAR = torch.nn.functional.linear
+ATTENTION = torch.nn.functional.scaled_dot_product_attention
 FORMAT = 1
 PACKAGES = ("torch", "transformers", "diffusers", "diffsynth", "tokenizers", "safetensors", "numpy")
 DEFAULT = {
@@ -43,8 +45,9 @@ DEFAULT = {
 }
 
 
-def case(checkpoint, prompt, taps=False, **changes):
-    return {"checkpoint": checkpoint, "taps": taps, "request": {"prompt": prompt, **DEFAULT, **changes}}
+def case(checkpoint, prompt, taps=False, swaps=False, **changes):
+    """`swaps`: measure torch's own kernel-swap noise through the whole run, for a run whose roundings no other order shares."""
+    return {"checkpoint": checkpoint, "taps": taps, "swaps": swaps, "request": {"prompt": prompt, **DEFAULT, **changes}}
 
 
 TINY = {"config": "tiny", "seed": 1}
@@ -110,6 +113,36 @@ def kernel_swaps(folder: Path, ids: np.ndarray, states: torch.Tensor) -> dict:
     return swaps
 
 
+def f32_linear(x, weight, bias=None):
+    """torch's linear with other sums: operands widened, one rounding at the end."""
+    return LINEAR(x.float(), weight.float(), None if bias is None else bias.float()).to(x.dtype)
+
+
+def f32_attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    """torch's attention with other sums: operands widened, one rounding at the end."""
+    return ATTENTION(q.float(), k.float(), v.float(), attn_mask, dropout_p, is_causal, scale=scale,
+                     enable_gqa=enable_gqa).to(q.dtype)
+
+
+def whole_run_swaps(folder: Path, spec: dict, ids: list, start, schedule, vae, arrays: dict) -> dict:
+    """How far torch's own bf16 latents and picture move when only its kernels change: the most, from either run."""
+    request, dtype, most = spec["request"], torch.bfloat16, {}
+    for linear, attention in ((f32_linear, ATTENTION), (LINEAR, f32_attention), (f32_linear, f32_attention)):
+        torch.nn.functional.linear, torch.nn.functional.scaled_dot_product_attention = linear, attention
+        try:
+            encoder = moss.text_encoder(folder, dtype)
+            states = [moss.encode(encoder, i) for i in ids]
+            latent, _ = moss.denoise(moss.dit(folder, dtype), states[0], states[-1], start, schedule, request["cfg"],
+                                     request["skip_layers"], dtype)
+        finally:
+            torch.nn.functional.linear, torch.nn.functional.scaled_dot_product_attention = LINEAR, ATTENTION
+        for array, found in (("latent", latent), ("picture", torch.from_numpy(moss.decode(vae, latent)[0]))):
+            for run in moss.DTYPES:
+                apart = distance(found, torch.from_numpy(arrays[f"{array}_{run}"]))
+                most.setdefault(array, {})[run] = max(apart, most.get(array, {}).get(run, 0.0))
+    return most
+
+
 def make(name: str, spec: dict, work: Path, binary: Path, out: Path) -> None:
     request, folder = spec["request"], checkpoint_folder(spec["checkpoint"], work, binary)
     prompts = [request["prompt"]] + ([request["negative"]] if request["cfg"] != 1 else [])
@@ -148,6 +181,7 @@ def make(name: str, spec: dict, work: Path, binary: Path, out: Path) -> None:
         "request": request,
         "checkpoint": {**spec["checkpoint"], "sha256": weights_sha256(binary, folder)},
         "text_kernel_swaps": swaps,
+        "kernel_swaps": whole_run_swaps(folder, spec, ids, start, schedule, vae, arrays) if spec["swaps"] else {},
         "provenance": {
             "packages": {p: importlib.metadata.version(p) for p in PACKAGES},
             "python": sys.version.split()[0],
@@ -182,7 +216,7 @@ def main() -> None:
     cases = dict(CASES)
     if (ROOT / "demo" / "model").exists():
         size = {"width": 128, "height": 128, "steps": 20, "skip_layers": demo_skip_layers()}
-        cases |= {name: case(DEMO, prompt, **size) for name, prompt in DEMO_PROMPTS.items()}
+        cases |= {name: case(DEMO, prompt, swaps=True, **size) for name, prompt in DEMO_PROMPTS.items()}
     unknown = set(args.names) - set(cases)
     if unknown:
         raise SystemExit(f"unknown cases {sorted(unknown)}; there are {sorted(cases)}")

@@ -115,6 +115,15 @@ pub struct Provenance {
     pub command: String,
 }
 
+/// How far torch's own bf16 run moves when only its kernels change, as relative L2 distances; the most of several changes.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Swaps {
+    /// From torch's bf16 run.
+    pub bf16: f64,
+    /// From torch's fp32 run.
+    pub fp32: f64,
+}
+
 #[derive(Debug, Deserialize)]
 struct Description {
     format: u32,
@@ -122,6 +131,8 @@ struct Description {
     checkpoint: CheckpointName,
     #[serde(default)]
     text_kernel_swaps: BTreeMap<String, f64>,
+    #[serde(default)]
+    kernel_swaps: BTreeMap<String, Swaps>,
     provenance: Provenance,
 }
 
@@ -136,6 +147,8 @@ pub struct Case {
     pub checkpoint: CheckpointName,
     /// How far torch's own bf16 text states move when only its kernels change, by kind of change.
     pub text_kernel_swaps: BTreeMap<String, f64>,
+    /// The same of the array that is named, for runs so long that another order of sums shares no rounding with torch's.
+    pub kernel_swaps: BTreeMap<String, Swaps>,
     /// Where it comes from.
     pub provenance: Provenance,
     file: PathBuf,
@@ -169,6 +182,7 @@ impl Case {
             request: description.request,
             checkpoint: description.checkpoint,
             text_kernel_swaps: description.text_kernel_swaps,
+            kernel_swaps: description.kernel_swaps,
             provenance: description.provenance,
             file,
             arrays,

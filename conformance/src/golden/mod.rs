@@ -3,5 +3,5 @@
 mod case;
 mod run;
 
-pub use case::{Case, CaseError, CheckpointName, Provenance, Request};
+pub use case::{Case, CaseError, CheckpointName, Provenance, Request, Swaps};
 pub use run::{Outcome, RunCaseError, run_case};
