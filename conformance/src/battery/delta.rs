@@ -23,7 +23,8 @@ pub(super) fn cases() -> Vec<Delta> {
     let mut cases = Vec::new();
     let segments: [&[usize]; 4] = [&[1], &[63, 65], &[64, 1, 17], &[2, 3]];
     // Key heads, value heads, key width, value width.
-    let heads = [(1, 1, 4, 1), (2, 2, 16, 17), (1, 4, 128, 128), (2, 4, 36, 33), (1, 2, 300, 15)];
+    let heads =
+        [(1, 1, 4, 1), (2, 2, 16, 17), (1, 4, 128, 128), (2, 4, 36, 33), (1, 2, 300, 15), (2, 6, 128, 96)];
     let fills = [Fill::Normal(1.0), Fill::Extreme(50.0), Fill::OneHot(3.0)];
     for (i, segments) in segments.into_iter().enumerate() {
         let tokens = segments.iter().sum();

@@ -92,7 +92,7 @@ pub(super) struct SigmoidGate {
 pub(super) fn sigmoid_gate_cases() -> Vec<SigmoidGate> {
     let mut rng = Rng::new(10);
     let mut cases = Vec::new();
-    for (i, dim) in [1, 15, 16, 17, 31, 33, 64, 65, 256].into_iter().enumerate() {
+    for (i, dim) in [1, 15, 16, 17, 31, 33, 64, 65, 256, 48, 128].into_iter().enumerate() {
         for fill in [Fill::Normal(2.0), Fill::Extreme(100.0), Fill::OneHot(-90.0)] {
             let (tokens, count, gap) = ([1, 3, 17, 130][i % 4], 1 + i % 3, [0, dim, 3][i % 3]);
             let heads = Heads { first: gap, step: dim + gap, count, dim };

@@ -8,7 +8,7 @@ use super::inputs::{Fill, Host, Rng};
 use crate::bounded::Bounded;
 
 /// Tokens, inputs, outputs: each side of the tiles of 8, 16, 32, 64 and 128.
-const SIZES: [(usize, usize, usize); 12] = [
+const SIZES: [(usize, usize, usize); 14] = [
     (1, 1, 1),
     (1, 64, 130),
     (2, 16, 15),
@@ -21,6 +21,8 @@ const SIZES: [(usize, usize, usize); 12] = [
     (63, 32, 65),
     (64, 256, 128),
     (130, 129, 96),
+    (65, 80, 48),
+    (129, 48, 80),
 ];
 
 /// Tokens of the cases at a model's sizes: few, for the naive oracle takes its time over them.
