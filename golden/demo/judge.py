@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from scenes import (
-    ABOVE, COLOURS, GRASS, INSIDE, KINDS, LEFT_OF, NIGHT, PLAIN, SKY, WATER, WOOD, Scene, draw_pair,
+    ABOVE, BESIDE, COLOURS, GRASS, INSIDE, KINDS, LEFT_OF, NIGHT, PLAIN, SKY, WATER, WOOD, Scene, draw_pair,
 )
 
 HERE = Path(__file__).resolve().parent
@@ -124,14 +124,12 @@ def judge(picture: np.ndarray, scene: Scene, kinds: np.ndarray) -> dict:
             ax0, ay0, ax1, ay1 = bounds(first)
             bx0, by0, bx1, by1 = bounds(cover)
             dx, dy = (bx0 + bx1 - ax0 - ax1) / 2 / w, (by0 + by1 - ay0 - ay1) / 2 / h
-            if scene.layout == LEFT_OF:
+            if scene.layout in (LEFT_OF, BESIDE):
                 good = dx > 0.2 and abs(dy) < 0.3
             elif scene.layout == ABOVE:
                 good = dy > 0.2 and abs(dx) < 0.3
-            elif inside:
-                good = ax0 >= bx0 and ay0 >= by0 and ax1 <= bx1 and ay1 <= by1 and abs(dx) < 0.12 and abs(dy) < 0.15
             else:
-                good = abs(dx) > 0.2
+                good = ax0 >= bx0 and ay0 >= by0 and ax1 <= bx1 and ay1 <= by1 and abs(dx) < 0.12 and abs(dy) < 0.15
             verdict["relation"] = bool(good)
     elif scene.said & 4:
         verdict["position"] = False

@@ -124,9 +124,13 @@ class GatedDeltaNet(nn.Module):
             total = decay.transpose(1, 2).cumsum(-1)
             lower = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
             between = (total[..., :, None] - total[..., None, :]).masked_fill(~lower, float("-inf")).exp()
-            # Only what lies below the diagonal is read.
-            system = (k @ k.transpose(-1, -2)) * between * beta[..., None]
-            news = torch.linalg.solve_triangular(system, v * beta[..., None], upper=False, unitriangular=True)
+            system = ((k @ k.transpose(-1, -2)) * between * beta[..., None]).tril(-1)
+            news = v * beta[..., None]
+            # (1 + A)^-1 = (1 - A)(1 + A^2)(1 + A^4)..., and A^n is 0: products are faster than a triangular solve.
+            news = news - system @ news
+            for _ in range((n - 1).bit_length() - 1):
+                system = system @ system
+                news = news + system @ news
             y = ((q @ k.transpose(-1, -2)) * between) @ news
         y = y.transpose(1, 2).to(x.dtype)
         z = self.in_proj_z(x).view(b, n, self.vh, self.vd)
@@ -176,16 +180,24 @@ class TextEncoder(nn.Module):
         return self.norm(x)
 
 
+def shake(x, amount, roundings=1):
+    """What `roundings` roundings of every element do, made larger: relative errors of up to `amount` [B], which may be None."""
+    if amount is None:
+        return x
+    error = (torch.rand(x.shape, device=x.device) * 2 - 1) * (amount * roundings ** 0.5).view(-1, *[1] * (x.ndim - 1))
+    return (x.float() * (1 + error)).to(x.dtype)
+
+
 def situ(up, gate):
     return (4.0 * torch.tanh(gate / 4.0) * torch.sigmoid(gate)) * (25.0 * torch.tanh(up / 25.0))
 
 
 class DitAttention(nn.Module):
-    def attend(self, q, k, v, rope, mask):
+    def attend(self, q, k, v, rope, mask, amount):
         b, n, dim = v.shape
         cos, sin = rope
         q, k, v = (t.view(b, n, self.heads, -1) for t in (q, k, v))
-        q, k = half_turn(self.q_norm(q), cos, sin), half_turn(self.k_norm(k), cos, sin)
+        q, k = (half_turn(shake(t, amount, 4), cos, sin) for t in (self.q_norm(q), self.k_norm(k)))
         y = F.scaled_dot_product_attention(
             q.to(v.dtype).transpose(1, 2), k.to(v.dtype).transpose(1, 2), v.transpose(1, 2), attn_mask=mask)
         return y.transpose(1, 2).reshape(b, n, dim)
@@ -200,10 +212,11 @@ class RefinerBlock(DitAttention):
         self.qkv, self.proj = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
         self.ffn_gate, self.ffn_up, self.ffn_down = nn.Linear(dim, ffn), nn.Linear(dim, ffn), nn.Linear(ffn, dim)
 
-    def forward(self, x, rope, mask):
-        x = x + self.proj(self.attend(*self.qkv(self.norm1(x)).chunk(3, -1), rope, mask))
-        y = self.norm2(x)
-        return x + self.ffn_down(situ(self.ffn_up(y), self.ffn_gate(y)))
+    def forward(self, x, rope, mask, amount=None):
+        y = shake(self.norm1(x), amount, 2)
+        x = shake(x + self.proj(self.attend(*self.qkv(y).chunk(3, -1), rope, mask, amount)), amount)
+        y = shake(self.norm2(x), amount, 2)
+        return shake(x + self.ffn_down(shake(situ(self.ffn_up(y), self.ffn_gate(y)), amount, 3)), amount)
 
 
 class Block(DitAttention):
@@ -216,14 +229,14 @@ class Block(DitAttention):
         self.proj["ffn_up_gate"] = nn.Linear(dim, 2 * ffn, bias=False)
         self.proj["ffn_down"] = nn.Linear(ffn, dim, bias=False)
 
-    def forward(self, x, rope, modulation, mask):
+    def forward(self, x, rope, modulation, mask, amount=None):
         shift_a, scale_a, gate_a, shift_f, scale_f, gate_f = modulation.unbind(1)
-        y = self.norm1(x) * (1 + scale_a[:, None]) + shift_a[:, None]
+        y = shake(self.norm1(x) * (1 + scale_a[:, None]) + shift_a[:, None], amount, 4)
         q, k, v = (self.proj[name](y) for name in ("q", "k", "v"))
-        x = x + self.proj["o"](self.attend(q, k, v, rope, mask)) * gate_a[:, None]
-        y = self.norm2(x) * (1 + scale_f[:, None]) + shift_f[:, None]
+        x = shake(x + self.proj["o"](self.attend(q, k, v, rope, mask, amount)) * gate_a[:, None], amount)
+        y = shake(self.norm2(x) * (1 + scale_f[:, None]) + shift_f[:, None], amount, 4)
         up, gate = self.proj["ffn_up_gate"](y).chunk(2, -1)
-        return x + self.proj["ffn_down"](situ(up, gate)) * gate_f[:, None]
+        return shake(x + self.proj["ffn_down"](shake(situ(up, gate), amount, 3)) * gate_f[:, None], amount)
 
 
 class TextProjection(nn.Module):
@@ -243,7 +256,8 @@ class Dit(nn.Module):
         self.time_embedding = nn.Sequential(nn.Linear(c["freq_dim"], dim), nn.SiLU(), nn.Linear(dim, dim))
         self.shared_block_modulation = nn.Linear(dim, 6 * dim)
         self.layers = nn.ModuleList(Block(dim, c["ffn_dim"], c["num_heads"]) for _ in range(c["num_layers"]))
-        self.final_norm_video = RMSNorm(dim)
+        # Stays at 1, which rounds nothing; head modulation and last linear can do all that it could.
+        self.final_norm_video = RMSNorm(dim).requires_grad_(False)
         self.final_linear_video = nn.Linear(dim, c["latent_channels"], bias=False)
         self.video_head_modulation = nn.Linear(dim, 2 * dim)
         for name, module in self.named_modules():
@@ -276,10 +290,10 @@ class Dit(nn.Module):
         phase = (torch.cat((image, words), 1)[..., None] * band).flatten(-2)[:, :, None]
         return phase.cos(), phase.sin()
 
-    def forward(self, latents, timestep, states, lengths, skipped=None):
+    def forward(self, latents, timestep, states, lengths, skipped=None, amount=None):
         """Latents [B, 128, h, w], timestep [B], text states [B, L, D] of `lengths` tokens to velocity [B, 128, h, w].
 
-        `skipped` maps a block to the samples [B] (bool) that leave it out.
+        `skipped` maps a block to the samples [B] (bool) that leave it out; `amount` [B] shakes what lies on the tokens' way.
         """
         b, _, height, width = latents.shape
         n, text = height * width, states.shape[1]
@@ -292,18 +306,18 @@ class Dit(nn.Module):
         head = self.video_head_modulation(time).view(b, 2, -1)
         cos, sin = (t.to(dtype) for t in self.rope(height, width, lengths, text))
         real = torch.arange(text, device=latents.device)[None] < lengths[:, None]
-        words = self.text_embedder.proj(states)
+        words = self.text_embedder.proj(shake(states, amount, 4))
         mask = real[:, None, None]
         for block in self.text_embedder.blocks:
-            words = block(words, (cos[:, n:], sin[:, n:]), mask)
-        x = self.video_embedder(latents.to(dtype).flatten(2).transpose(1, 2))
+            words = block(words, (cos[:, n:], sin[:, n:]), mask, amount)
+        x = shake(self.video_embedder(latents.to(dtype).flatten(2).transpose(1, 2)), amount)
         x = torch.cat((x, words), 1)
         mask = torch.cat((torch.ones(b, n, dtype=torch.bool, device=latents.device), real), 1)[:, None, None]
         for i, layer in enumerate(self.layers):
-            y = layer(x, (cos, sin), modulation, mask)
+            y = layer(x, (cos, sin), modulation, mask, amount)
             x = torch.where(skipped[i][:, None, None], x, y) if skipped and i in skipped else y
         x = self.final_norm_video(x[:, :n])
-        x = x * (1 + head[:, 1, None]) + head[:, 0, None]
+        x = shake(x * (1 + head[:, 1, None]) + head[:, 0, None], amount, 3)
         return self.final_linear_video(x).transpose(1, 2).reshape(b, -1, height, width)
 
 

@@ -116,10 +116,8 @@ def place_objects(scenes, generator, aspect):
     x, y = cell[grid % 3] + rand(-0.03, 0.03), cell[grid // 3] + rand(-0.03, 0.03)
     x2, y2 = torch.full_like(x, 0.5), torch.full_like(y, 0.5)
     row = (layout == LEFT_OF) | (layout == BESIDE)
-    swap = (layout == BESIDE) & (rand(0, 1) < 0.5)
     x = torch.where(row, 0.27 + rand(-0.03, 0.03), x)
     x2 = torch.where(row, 0.73 + rand(-0.03, 0.03), x2)
-    x, x2 = torch.where(swap, x2, x), torch.where(swap, x, x2)
     y, y2 = torch.where(row, 0.5 + rand(-0.06, 0.06), y), torch.where(row, 0.5 + rand(-0.06, 0.06), y2)
     column = layout == ABOVE
     y, y2 = torch.where(column, 0.27 + rand(-0.03, 0.03), y), torch.where(column, 0.73 + rand(-0.03, 0.03), y2)
@@ -148,6 +146,7 @@ def rgb(values, device):
 
 
 def background(scenes, generator, palette, height, width):
+    """Places. Textures stand still: a phase that nothing decides would be drawn by rounding errors."""
     n, device = scenes.shape[0], scenes.device
     place = scenes[:, 0]
     y = (torch.arange(height, device=device).float() + 0.5).view(1, height, 1) / height
@@ -172,23 +171,22 @@ def background(scenes, generator, palette, height, width):
     index, rand = some(WOOD)
     if len(index):
         out = rgb((236, 228, 210), device).expand(len(index), 3, height, width)
-        top = rand(0.52, 0.56)
-        table = ((y - top) * height + 0.5).clamp(0, 1).expand(-1, -1, width)
-        grain = 0.5 + 0.5 * torch.sin(y * 150 + 2.2 * torch.sin(x * 9 + rand(0, 6.28)) + rand(0, 6.28))
+        top = 0.54
+        table = ((y - top) * height + 0.5).clamp(0, 1).expand(1, -1, width)
+        grain = 0.5 + 0.5 * torch.sin(y * 150 + 2.2 * torch.sin(x * 9))
         plank = (((y - top) * 5.5) % 1 < 0.09).float()
         wood = rgb((182, 130, 78), device) + (grain[:, None] - 0.5) * rgb((16, 14, 10), device)
         wood = wood + plank[:, None] * rgb((-42, -36, -26), device)
-        out = out + table[:, None] * (wood - out)
-        picture[index] = out
+        picture[index] = out + table[:, None] * (wood - out)
     index, rand = some(SKY)
     if len(index):
         picture[index] = sky(index, rand)
     index, rand = some(GRASS)
     if len(index):
         out = sky(index, rand)
-        blades = torch.sin(x * 95 + 3 * torch.sin(y * 40 + rand(0, 6.28)) + rand(0, 6.28))
+        blades = torch.sin(x * 95 + 3 * torch.sin(y * 40))
         grass = rgb((112, 184, 80), device) + blades[:, None] * rgb((10, 12, 8), device)
-        field = ((y - rand(0.54, 0.58)) * height + 0.5).clamp(0, 1).expand(-1, -1, width)
+        field = ((y - 0.56) * height + 0.5).clamp(0, 1).expand(1, -1, width)
         picture[index] = out + field[:, None] * (grass - out)
     index, rand = some(NIGHT)
     if len(index):
@@ -199,7 +197,7 @@ def background(scenes, generator, palette, height, width):
         picture[index] = out
     index, rand = some(WATER)
     if len(index):
-        wave = torch.sin(y * 60 + 1.5 * torch.sin(x * 14 + rand(0, 6.28)) + rand(0, 6.28))
+        wave = torch.sin(y * 60 + 1.5 * torch.sin(x * 14))
         picture[index] = rgb((52, 122, 192), device) + (wave[:, None] - 0.2).clamp(min=0) * rgb((46, 46, 34), device)
     return picture
 

@@ -24,6 +24,7 @@ WHITE = COLOUR_NAMES.index("white")
 SMALL, MEDIUM, LARGE = range(3)
 # Layouts. 0 to 8 are the nine positions row by row; a single object that says no position stands in the middle.
 MIDDLE = 4
+# BESIDE is "A and B": A is on the left, as one reads.
 LEFT_OF, ABOVE, INSIDE, BESIDE = 9, 10, 11, 12
 CONTAINERS = ("circle", "square", "heart")
 # Colours that can hardly be told from a place.
@@ -161,7 +162,8 @@ def caption(rng: random.Random, scene: Scene) -> str:
         elif scene.layout == INSIDE:
             words = rng.choice((f"{first} inside {second}", f"{first} in {second}", f"{first} inside of {second}"))
         else:
-            words = rng.choice((f"{first} and {second}", f"{second} and {first}"))
+            # Without an order the sampler could not decide which side is whose until both had taken of each other.
+            words = f"{first} and {second}"
     if scene.said & 2:
         where = place_phrase(rng, scene)
         if rng.random() < 0.1:
