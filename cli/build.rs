@@ -1,30 +1,18 @@
-//! Puts the demo model into the program: the committed one, or, while there is none, a synthetic one.
+//! Puts the demo model, `golden/demo/model`, into the program.
 
 use std::error::Error;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use moss_golden::synth::{self, Preset};
-
-/// Seed of the synthetic demo model.
-const SEED: u64 = 1;
-
 fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let committed = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../golden/demo/model");
-    println!("cargo::rerun-if-changed={}", committed.display());
+    let model = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../golden/demo/model");
+    println!("cargo::rerun-if-changed={}", model.display());
     println!("cargo::rerun-if-changed=build.rs");
-    let folder = if committed.is_dir() {
-        committed.canonicalize()?
-    } else {
-        let made = out.join("demo");
-        if made.exists() {
-            fs::remove_dir_all(&made)?;
-        }
-        synth::write(&Preset::Demo.sizes(), SEED, &made)?;
-        made
-    };
+    let folder = model.canonicalize().map_err(|error| {
+        format!("{}, the demo model of the program: {error}; git checkout golden/demo/model", model.display())
+    })?;
     let mut files = Vec::new();
     collect(&folder, &mut files)?;
     files.sort();

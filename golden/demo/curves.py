@@ -16,7 +16,7 @@ def main() -> None:
     draw = ImageDraw.Draw(sheet)
     for panel, name in enumerate(("vae", "dit")):
         rows = [json.loads(line) for line in (HERE / "record" / f"{name}.log").read_text().splitlines()]
-        points = [(row["step"], math.log10(row["loss"])) for row in rows if "step" in row]
+        points = [(row["step"], math.log10(row["loss"])) for row in rows if "loss" in row]
         last, low, high = points[-1][0], min(y for _, y in points), max(y for _, y in points)
         left = panel * WIDTH
         place = [(left + EDGE + x / last * (WIDTH - 2 * EDGE), HEIGHT - EDGE - (y - low) / (high - low) * (HEIGHT - 2 * EDGE))

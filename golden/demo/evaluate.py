@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 from judge import judge, read_kinds
-from scenes import draw_pair
+from scenes import KINDS, PLACES, draw_pair
 
 HERE = Path(__file__).resolve().parent
 
@@ -27,7 +27,7 @@ def by_moss(binary, prompts):
     with tempfile.TemporaryDirectory() as folder:
         for i, prompt in enumerate(prompts):
             out = Path(folder) / f"{i}.png"
-            subprocess.run([binary, "--model", HERE / "model", "--prompt", prompt, "--size", "128x128", "--steps", "20",
+            subprocess.run([binary, "--quiet", "--backend", "cpu", "--model", HERE / "model", "--prompt", prompt, "--size", "128x128", "--steps", "20",
                             "--cfg", "3", "--seed", str(i), "-o", out], check=True, stdout=subprocess.DEVNULL)
             yield np.array(Image.open(out).convert("RGB"))
 
@@ -61,13 +61,19 @@ def main() -> None:
         print("\n".join(prompts))
         return
     kinds, right, seen = read_kinds(), {}, {}
-    for (scene, _), picture in zip(pairs, pictures):
+    for (scene, prompt), picture in zip(pairs, pictures):
         verdict = judge(picture, scene, kinds)
-        verdict["object and colour"] = verdict["object"] and verdict["colour"]
+        both = verdict["object and colour"] = verdict["object"] and verdict["colour"]
+        # The same by number of objects, by what is asked for and by where it stands.
+        verdict["one object" if scene.kind2 < 0 else "two objects"] = both
+        verdict |= {f"with {KINDS[kind]}": both for kind in (scene.kind, scene.kind2) if kind >= 0}
+        verdict[f"place {PLACES[scene.place]}"] = both
+        if not all(verdict.values()):
+            print(f"wrong: {prompt}: {', '.join(name for name, good in verdict.items() if not good)}")
         for name, good in verdict.items():
             right[name] = right.get(name, 0) + good
             seen[name] = seen.get(name, 0) + 1
-    for name in seen:
+    for name in sorted(seen, key=lambda name: (name.split()[0] in ("with", "place") and " " in name, name)):
         print(f"{name}: {right[name]} of {seen[name]}, {100 * right[name] / seen[name]:.1f} %")
 
 
