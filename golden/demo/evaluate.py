@@ -27,8 +27,9 @@ def by_moss(binary, prompts):
     with tempfile.TemporaryDirectory() as folder:
         for i, prompt in enumerate(prompts):
             out = Path(folder) / f"{i}.png"
-            subprocess.run([binary, "--quiet", "--backend", "cpu", "--model", HERE / "model", "--prompt", prompt, "--size", "128x128", "--steps", "20",
-                            "--cfg", "3", "--seed", str(i), "-o", out], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([binary, "--quiet", "--backend", "cpu", "--model", HERE / "model", "--prompt", prompt,
+                            "--size", "128x128", "--steps", "20", "--cfg", "3", "--seed", str(i), "-o", out],
+                           check=True, stdout=subprocess.DEVNULL)
             yield np.array(Image.open(out).convert("RGB"))
 
 
