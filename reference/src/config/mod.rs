@@ -195,6 +195,10 @@ impl Fields {
         })
     }
 
+    pub(crate) fn string(&self, field: &str, default: &str) -> Result<String, ConfigError> {
+        self.get(field, Some(default.to_string()), "a string", |v| v.as_str().map(String::from))
+    }
+
     /// Fails with the rule unless `holds`.
     pub(crate) fn check(
         &self,

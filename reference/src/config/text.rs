@@ -111,6 +111,8 @@ impl TextConfig {
             let found = f.flag(field, Some(value))?;
             f.check(field, found, found == official, || official.to_string())?;
         }
+        let activation = f.string("hidden_act", "silu")?;
+        f.check("hidden_act", &activation, activation == "silu", || "silu".into())?;
         Ok(())
     }
 }
@@ -186,6 +188,7 @@ mod tests {
             ("layer_types", json!(["full_attention"]), "layer_types (its length)"),
             ("layer_types", json!(vec!["sliding"; 32]), "layer_types"),
             ("attn_output_gate", json!(false), "attn_output_gate"),
+            ("hidden_act", json!("gelu"), "hidden_act"),
             ("rope_parameters", json!({"rope_theta": 0.5}), "rope_theta"),
         ] {
             let mut json = official();
