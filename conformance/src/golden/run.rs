@@ -18,7 +18,7 @@ use moss_reference::sampler;
 use moss_reference::tokenizer::Tokenizer;
 use moss_reference::vae::{self, Vae};
 
-use super::{Case, CaseError};
+use super::{Case, CaseError, Swaps};
 use crate::compare::{Comparison, compare};
 use crate::row::{Row, Rule, Word};
 
@@ -120,42 +120,34 @@ impl Judge<'_> {
         // The norm of n independent errors scatters by 1 / sqrt(2n); a picture has the latents' freedom.
         let freedom = actual.len().min(self.case.array("noise")?.len()).max(1);
         let slack = FP32_SLACK * (1.0 + 3.0 / (2.0 * freedom as f64).sqrt());
-        let (bf16_limit, bf16_reason, fp32_limit, fp32_reason) = match self.case.kernel_swaps.get(array) {
-            None => (
-                noise,
-                "torch's own bf16 noise",
-                slack * noise,
-                "1.1 of torch's own bf16 noise, and three deviations of a norm's scatter",
-            ),
-            Some(swaps) => (
-                FP32_SLACK * swaps.bf16,
-                "1.1 of the most that torch moves when only its kernels change",
-                FP32_SLACK * swaps.fp32.max(noise),
-                "1.1 of the most that torch's bf16 runs are away, with any of its kernels",
-            ),
-        };
-        self.row(
-            &format!("{name}: distance to torch bf16"),
-            to_bf16.relative_l2,
-            Rule::AtMost,
-            bf16_limit,
-            bf16_reason,
-            to_bf16.to_string(),
-        );
-        self.row(
-            &format!("{name}: distance to torch fp32"),
-            to_fp32.relative_l2,
-            Rule::AtMost,
-            fp32_limit,
-            fp32_reason,
-            to_fp32.to_string(),
-        );
+        let limits = limits(noise, slack, self.case.kernel_swaps.get(array));
+        for (run, to, (limit, reason)) in [("bf16", &to_bf16, limits[0]), ("fp32", &to_fp32, limits[1])] {
+            let name = format!("{name}: distance to torch {run}");
+            self.row(&name, to.relative_l2, Rule::AtMost, limit, reason, to.to_string());
+        }
         Ok(to_bf16)
     }
 
     fn cosine(&mut self, name: &str, comparison: &Comparison, limit: f64) {
         let detail = comparison.to_string();
         self.row(name, comparison.cosine, Rule::AtLeast, limit, "the closest peer's own figure", detail);
+    }
+}
+
+/// How far a result may be from torch's bf16 and fp32 runs, which are `noise` apart, and why.
+fn limits(noise: f64, slack: f64, swaps: Option<&Swaps>) -> [(f64, &'static str); 2] {
+    match swaps {
+        None => [
+            (noise, "torch's own bf16 noise"),
+            (slack * noise, "1.1 of torch's own bf16 noise, and three deviations of a norm's scatter"),
+        ],
+        Some(swaps) => [
+            (FP32_SLACK * swaps.bf16, "1.1 of the most that torch moves when only its kernels change"),
+            (
+                FP32_SLACK * swaps.fp32.max(noise),
+                "1.1 of the most that torch's bf16 runs are away, with any of its kernels",
+            ),
+        ],
     }
 }
 
@@ -332,4 +324,20 @@ fn widen(values: &[f32]) -> Vec<f64> {
 fn transpose(x: &[f32], n: usize) -> Vec<f32> {
     let channels = x.len() / n;
     (0..channels).flat_map(|c| (0..n).map(move |i| x[i * channels + c])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_come_from_torch_alone() {
+        let plain = limits(0.5, 2.0, None).map(|(limit, _)| limit);
+        assert_eq!(plain, [0.5, 1.0]);
+        // The fp32 run is as far as the furthest of torch's bf16 runs, the plain one among them.
+        for (fp32, furthest) in [(0.25, 0.5), (0.75, 0.75)] {
+            let swapped = limits(0.5, 2.0, Some(&Swaps { bf16: 0.625, fp32 })).map(|(limit, _)| limit);
+            assert_eq!(swapped, [FP32_SLACK * 0.625, FP32_SLACK * furthest]);
+        }
+    }
 }

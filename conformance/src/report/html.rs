@@ -24,8 +24,10 @@ td { vertical-align: top; } .header { width: auto; margin-top: 1em; } .header th
 .pair { display: flex; gap: 1.2em; flex-wrap: wrap; } figure { margin: 0; }
 figure img { height: 192px; image-rendering: pixelated; border: 1px solid var(--line); display: block; }
 figcaption { font-size: .9em; opacity: .8; }
-@media (max-width: 900px) { .reason, .word, .bar { display: none; } body { padding: 0 .5em; } }
-@media (max-width: 900px) { th, td { padding: .3em .35em; } .number { white-space: normal; } }
+@media (max-width: 900px) {
+  body { padding: 0 .5em; } th, td { padding: .3em .35em; } .number { white-space: normal; }
+  .rows .reason, .rows .word, .rows .bar { display: none; }
+}
 ";
 
 pub(super) fn write(report: &Report, to: &mut dyn Write) -> io::Result<()> {

@@ -119,17 +119,13 @@ impl<'a> View<'a> {
                     }
                 }
             }
-            Elements::Bf16(x) => {
+            data => {
                 for row in 0..count {
-                    for (d, x) in x[place(row)..][..dim].iter().enumerate() {
-                        to[d * width + at + row] = x.to_f32();
-                    }
-                }
-            }
-            Elements::F32(x) => {
-                for row in 0..count {
-                    for (d, &x) in x[place(row)..][..dim].iter().enumerate() {
-                        to[d * width + at + row] = x;
+                    for d in 0..dim {
+                        to[d * width + at + row] = match data {
+                            Elements::Bf16(x) => x[place(row) + d].to_f32(),
+                            Elements::F32(x) => x[place(row) + d],
+                        };
                     }
                 }
             }
