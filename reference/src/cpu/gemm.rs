@@ -1,21 +1,25 @@
 //! `linear` and `linear_glu`: bf16 weights from the mapped file, packed panel by panel while they are used.
 //!
-//! The rows of `x` are widened once into blocks of [`tile_rows`], slice by slice of `k`. A task owns a tile of the output: for
-//! each slice of [`SLICE`] values of `k` it packs the tile's weights (widened, `k` outermost), which then stay in the
-//! nearest caches while all its row blocks pass over them. Weights are read from memory once for each stretch of
-//! [`TASK_BLOCKS`] row blocks, so once when there are few tokens.
+//! The rows of `x` are packed once into blocks of [`tile_rows`], slice by slice of `k`. A task owns a tile of the output: for
+//! each slice of [`SLICE`] steps of `k` it packs the tile's weights (`k` outermost), which then stay in the nearest caches
+//! while all its row blocks pass over them. Weights are read from memory once for each stretch of [`TASK_BLOCKS`] row blocks,
+//! so once when there are few tokens.
+//!
+//! A step is one value of `k`, widened to f32; where the path has [`Bf16Dot`], two, packed as [`pair`] says.
+
+use std::ops::Range;
 
 use half::bf16;
 use rayon::prelude::*;
 
 use super::micro::{Aligned, Run, panel_vectors, panel_width, rows_at_least, tile_rows};
-use super::simd::{MAX_LANES, Path, Simd, simd_kernel};
+use super::simd::{Bf16Dot, Floor, MAX_LANES, Path, Simd, pair, simd_kernel};
 use super::{CpuBackend, CpuTensor};
 use crate::backend::{Epilogue, Glu};
 use crate::math;
 use crate::shapes;
 
-/// Values of `k` that a packed panel holds at a time: with three vectors of 16 lanes, 24 KiB, which the nearest cache holds
+/// Steps of `k` that a packed panel holds at a time: with three vectors of 16 lanes, 24 KiB, which the nearest cache holds
 /// beside two row blocks.
 const SLICE: usize = 128;
 /// bf16 numbers in a cache line.
@@ -53,10 +57,19 @@ enum Finish<'a> {
     Glu(Glu),
 }
 
+/// `x`, ready for the tiles.
+struct Packed {
+    /// `[slice][block][step][row]`; a slice is [`SLICE`] steps (the last may be shorter), a block [`tile_rows`] tokens; rows
+    /// beyond the last token are zeros.
+    steps: Aligned,
+    /// With [`Bf16Dot`], the floor of each block of each slice.
+    floors: Vec<Floor>,
+}
+
 /// A product in progress.
 struct Product<'a> {
-    /// `x`, widened: `[slice][block][k][row]`.
-    x: Aligned,
+    x: Packed,
+    dot: Option<Bf16Dot>,
     tokens: usize,
     k: usize,
     weights: Rows<'a>,
@@ -90,10 +103,12 @@ struct Tile {
 /// A task's memory, used again by the next one on the thread.
 #[derive(Default)]
 struct Scratch {
-    /// Packed weights, `[panel][k][column]`.
+    /// Packed weights of a panel, `[step][column]`.
     weights: Aligned,
     /// Accumulators, `[panel][block][row][column]`.
     sums: Aligned,
+    /// Which blocks of accumulators, `[panel][block]`, are sums of products whose floors were high enough so far.
+    tame: Vec<bool>,
 }
 
 /// [`crate::backend::Backend::linear`].
@@ -140,7 +155,8 @@ fn product(
     let mut out = vec![bf16::ZERO; tokens * outputs];
     backend.run(|| {
         let product = Product {
-            x: widen(path, x.bf16(), tokens, k),
+            x: pack_x(path, x.bf16(), tokens, k),
+            dot: path.dot(),
             tokens,
             k,
             weights: Rows { parts: w.parts(), width: k },
@@ -174,60 +190,87 @@ fn tiles(path: Path, product: &Product<'_>) -> Vec<Tile> {
     tiles
 }
 
-/// Widens `x` `[tokens, k]` into `[slice][block][k][row]`, a slice being [`SLICE`] values of `k` (the last may be shorter)
-/// and a block [`tile_rows`] tokens; rows beyond the last token are zeros.
-fn widen(path: Path, x: &[bf16], tokens: usize, k: usize) -> Aligned {
+/// Values of `k` in a step.
+const fn step(dot: Option<Bf16Dot>) -> usize {
+    if dot.is_some() { 2 } else { 1 }
+}
+
+/// Packs `x` `[tokens, k]`.
+fn pack_x(path: Path, x: &[bf16], tokens: usize, k: usize) -> Packed {
     let rows = tile_rows(path.lanes());
-    let padded = tokens.div_ceil(rows) * rows;
-    let mut wide = Aligned::zeros(padded * k);
-    wide.par_chunks_mut(padded * SLICE).enumerate().for_each(|(slice, wide)| {
-        let len = wide.len() / padded;
-        for (block, x) in wide.chunks_exact_mut(rows * len).zip(x.chunks(rows * k)) {
+    let blocks = tokens.div_ceil(rows);
+    let step = step(path.dot());
+    let mut steps = Aligned::zeros(blocks * rows * k.div_ceil(step));
+    let mut floors = vec![Floor::NONE; blocks * k.div_ceil(SLICE * step)];
+    let slices = steps.par_chunks_mut(blocks * rows * SLICE).zip(floors.par_chunks_mut(blocks));
+    slices.enumerate().for_each(|(slice, (steps, floors))| {
+        let range = slice * SLICE * step..k.min((slice + 1) * SLICE * step);
+        let blocks = steps.chunks_exact_mut(steps.len() / floors.len()).zip(floors);
+        for ((block, floor), x) in blocks.zip(x.chunks(rows * k)) {
             for (r, row) in x.chunks_exact(k).enumerate() {
-                let row = &row[slice * SLICE..][..len];
-                for (to, value) in block[r..].iter_mut().step_by(rows).zip(row) {
-                    *to = value.to_f32();
+                let (row, to) = (&row[range.clone()], block[r..].iter_mut().step_by(rows));
+                if step == 2 {
+                    *floor = (*floor).min(Floor::of(row));
+                    to.zip(row.chunks(2)).for_each(|(to, numbers)| *to = pair(numbers, bf16::ZERO));
+                } else {
+                    to.zip(row).for_each(|(to, value)| *to = value.to_f32());
                 }
             }
         }
     });
-    wide
+    Packed { steps, floors }
 }
 
 simd_kernel! {
     fn run_tile<S>(s: S, product: &Product<'_>, tile: Tile, scratch: &mut Scratch) {
         let width = panel_width(S::LANES);
         let rows = tile_rows(S::LANES);
-        let padded = product.tokens.div_ceil(rows) * rows;
+        let row_blocks = product.tokens.div_ceil(rows);
+        let step = step(product.dot);
         let weights = weight_rows(product, tile, width);
         let panels = weights.len() / width;
         scratch.weights.resize(SLICE * width);
         scratch.sums.fill_zeros(panels * tile.blocks * rows * width);
-        for k in (0..product.k).step_by(SLICE) {
-            let len = SLICE.min(product.k - k);
+        scratch.tame.clear();
+        scratch.tame.resize(panels * tile.blocks, true);
+        for k in (0..product.k).step_by(SLICE * step) {
+            let slice = k..product.k.min(k + SLICE * step);
+            let len = slice.len().div_ceil(step);
             for (p, panel) in weights.chunks_exact(width).enumerate() {
+                let mut floor = Floor::NONE;
                 for v in 0..panel_vectors(S::LANES) {
-                    pack(s, &panel[v * S::LANES..], v, k, len, &mut scratch.weights);
+                    let rows = vector_rows::<S>(&panel[v * S::LANES..], slice.clone());
+                    let to = &mut scratch.weights[v * S::LANES..];
+                    match product.dot {
+                        None => pack(s, &rows, to, width),
+                        Some(dot) => floor = floor.min(dot.pack(&rows, to, width)),
+                    }
                 }
                 // What the next panel packs, a few rows for each row block: fetched all at once it would keep the core waiting.
-                let (next, ahead) = if p + 1 < panels { (p + 1, k) } else { (0, k + SLICE) };
+                let (next, ahead) = if p + 1 < panels { (p + 1, k) } else { (0, slice.end) };
                 let mut next = weights[next * width..][..width].iter();
                 let share = width.div_ceil(tile.blocks);
                 for block in 0..tile.blocks {
                     for row in next.by_ref().take(share) {
-                        for line in (ahead..product.k.min(ahead + SLICE)).step_by(LINE) {
+                        for line in (ahead..product.k.min(ahead + SLICE * step)).step_by(LINE) {
                             s.prefetch(row[line..].as_ptr());
                         }
                     }
                     let b = tile.block + block;
-                    let a = &product.x[padded * k + b * rows * len..][..rows * len];
+                    let a = &product.x.steps[(row_blocks * k / step + b * len) * rows..][..rows * len];
                     let run = Run { len, a: a.as_ptr(), a_step: rows, b: scratch.weights.as_ptr() };
                     let sums = &mut scratch.sums[(p * tile.blocks + block) * rows * width..][..rows * width];
-                    // SAFETY: `a` has len * rows numbers, the packed panel len * width, the sums rows * width.
+                    let rows = rows.min(product.tokens - b * rows);
+                    // SAFETY: `a` has rows numbers for each of `len` steps, the packed panel `width`, the sums rows * width;
+                    // the dot's panels are those of 16 lanes.
                     #[allow(unsafe_code)]
                     unsafe {
-                        let rows = rows.min(product.tokens - b * rows);
-                        if panel_vectors(S::LANES) == 3 {
+                        if let Some(dot) = product.dot {
+                            // Sums that may once have been subnormal stay with the other instructions.
+                            let tame = &mut scratch.tame[p * tile.blocks + block];
+                            *tame &= floor.tame(product.x.floors[k / (SLICE * step) * row_blocks + b]);
+                            dot.rows_at_least(rows, *tame, run, sums.as_mut_ptr());
+                        } else if panel_vectors(S::LANES) == 3 {
                             rows_at_least::<S, 3>(s, rows, run, sums.as_mut_ptr());
                         } else {
                             rows_at_least::<S, 2>(s, rows, run, sums.as_mut_ptr());
@@ -253,16 +296,22 @@ fn weight_rows<'a>(product: &Product<'a>, tile: Tile, width: usize) -> Vec<&'a [
     }
 }
 
-/// Packs vector `v` of a panel, `k .. k + len`: `packed[i * width + v * LANES + c]` is element `k + i` of `weights[c]`.
+/// The slice of `k` of the first `LANES` rows.
 #[inline(always)]
-fn pack<S: Simd>(s: S, weights: &[&[bf16]], v: usize, k: usize, len: usize, packed: &mut [f32]) {
-    let width = panel_width(S::LANES);
-    assert!(packed.len() >= len * width);
+fn vector_rows<'a, S: Simd>(weights: &[&'a [bf16]], slice: Range<usize>) -> [&'a [bf16]; MAX_LANES] {
     // Loops, not closures: a closure that is not inlined is compiled without the path's instructions.
     let mut rows: [&[bf16]; MAX_LANES] = [&[]; MAX_LANES];
     for c in 0..S::LANES {
-        rows[c] = &weights[c][k..k + len];
+        rows[c] = &weights[c][slice.clone()];
     }
+    rows
+}
+
+/// Packs and widens a vector of a panel: `packed[i * width + c]` is element `i` of row `c`.
+#[inline(always)]
+fn pack<S: Simd>(s: S, rows: &[&[bf16]; MAX_LANES], packed: &mut [f32], width: usize) {
+    let len = rows[0].len();
+    assert!(len == 0 || packed.len() >= (len - 1) * width + S::LANES);
     let step = 2 * S::LANES;
     let whole = len / step * step;
     let mut at = [std::ptr::null(); MAX_LANES];
@@ -270,15 +319,15 @@ fn pack<S: Simd>(s: S, weights: &[&[bf16]], v: usize, k: usize, len: usize, pack
         for c in 0..S::LANES {
             at[c] = rows[c][i..i + step].as_ptr();
         }
-        // SAFETY: each row has `step` elements at `i`; the panel has `len * width` numbers.
+        // SAFETY: each row has `step` elements at `i`; the panel has LANES places at each of `len` widths.
         #[allow(unsafe_code)]
         unsafe {
-            s.transpose_bf16(&at, packed.as_mut_ptr().add(i * width + v * S::LANES), width);
+            s.transpose_bf16(&at, packed.as_mut_ptr().add(i * width), width);
         }
     }
     for i in whole..len {
         for c in 0..S::LANES {
-            packed[i * width + v * S::LANES + c] = rows[c][i].to_f32();
+            packed[i * width + c] = rows[c][i].to_f32();
         }
     }
 }

@@ -165,3 +165,76 @@ fn a_weight_of_several_parts_is_one_matrix() {
         assert_bits(&linear(&backend, &tx, &tw, None, Epilogue::None), &expected, backend.path().name());
     }
 }
+
+/// `linear` on every path against the definition; returns the outputs.
+fn check(x: &[bf16], w: &[bf16], k: usize) -> Vec<f32> {
+    let expected = products(x, w, None, k).concat();
+    let up = |v: &[bf16]| upload(HostData::Bf16(v.to_vec()), &[v.len() / k, k]);
+    for backend in backends() {
+        let found = linear(&backend, &up(x), &up(w), None, Epilogue::None);
+        assert_bits(&found, &expected, backend.path().name());
+    }
+    expected
+}
+
+#[test]
+fn subnormal_numbers_and_sums_keep_their_bits() {
+    // Every third row of x and w is tiny, in places subnormal; their products are subnormal or lost.
+    let (t, n, k) = (37, 150, SLICE + 5);
+    let scaled = |numbers: Vec<bf16>, exponents: [f64; 4]| -> Vec<bf16> {
+        let scale = |row: usize| if row % 3 == 1 { exponents[row % 4].exp2() } else { 1.0 };
+        let value = |(at, x): (usize, bf16)| bf16::from_f64(x.to_f64() * scale(at / k));
+        numbers.into_iter().enumerate().map(value).collect()
+    };
+    let x = scaled(numbers(t * k, 12), [-64.0, -70.0, -126.0, -133.0]);
+    let w = scaled(numbers(n * k, 13), [-58.0, -62.0, -10.0, -130.0]);
+    let outputs = check(&x, &w, k);
+    let subnormal = outputs.iter().filter(|y| **y != 0.0 && y.abs() < f32::MIN_POSITIVE).count();
+    assert!(subnormal > 100, "{subnormal} outputs are subnormal");
+}
+
+#[test]
+fn a_subnormal_sum_is_carried_into_the_next_slice() {
+    // Products around 2^-128 at first, then around 2^-110: exact beside the others, and alone they are normal.
+    let k = 4 * SLICE;
+    let row = |seed: u32| -> Vec<bf16> {
+        let small = |(i, x): (usize, bf16)| {
+            let exponent = if i < 2 * SLICE { -64.0 } else { -55.0 };
+            bf16::from_f64(f64::exp2(exponent) * if x > bf16::ZERO { 1.0 } else { -1.5 })
+        };
+        numbers(k, seed).into_iter().enumerate().map(small).collect()
+    };
+    let rows = |seed: u32, count: u32| -> Vec<bf16> { (0..count).flat_map(|i| row(seed + i)).collect() };
+    let (x, w) = (rows(20, 11), rows(40, 70));
+    let outputs = check(&x, &w, k);
+    let start =
+        |rows: &[bf16]| -> Vec<bf16> { rows.chunks(k).flat_map(|r| &r[..2 * SLICE]).copied().collect() };
+    let carried = products(&start(&x), &start(&w), None, 2 * SLICE).concat();
+    assert!(carried.iter().any(|y| *y != 0.0 && y.abs() < f32::MIN_POSITIVE));
+    assert!(outputs.iter().all(|y| *y == 0.0 || y.abs() >= f32::MIN_POSITIVE));
+}
+
+#[test]
+fn infinities_and_overflow_keep_their_bits() {
+    let (t, n, k) = (9, 50, 70);
+    let mut x = numbers(t * k, 14);
+    let mut w = numbers(n * k, 15);
+    x[3] = bf16::INFINITY;
+    w[5 * k + 3] = bf16::from_f32(2.0);
+    for i in 0..k {
+        x[4 * k + i] = bf16::MAX;
+        w[7 * k + i] = bf16::from_f32(if i < 40 { 1.5 } else { -1.0 });
+    }
+    let expected = products(&x, &w, None, k).concat();
+    assert!(expected.iter().any(|y| y.is_infinite()));
+    let is_nan: Vec<bool> = expected.iter().map(|y| y.is_nan()).collect();
+    for backend in backends() {
+        let x = upload(HostData::Bf16(x.clone()), &[t, k]);
+        let w = upload(HostData::Bf16(w.clone()), &[n, k]);
+        let found = linear(&backend, &x, &w, None, Epilogue::None);
+        for (i, found) in found.bf16().iter().enumerate() {
+            let equal = if is_nan[i] { found.is_nan() } else { found.to_f32() == expected[i] };
+            assert!(equal, "element {i} is {found}, {} expected, on {}", expected[i], backend.path().name());
+        }
+    }
+}

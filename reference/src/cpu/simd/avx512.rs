@@ -36,6 +36,41 @@ fn bf16_bits(v: __m512) -> __m512i {
     }
 }
 
+/// The transpose of 16 rows of 16 elements of 32 bits.
+#[inline(always)]
+#[allow(unsafe_code)]
+pub(super) fn transpose_pairs(r: [__m512i; 16]) -> [__m512i; 16] {
+    // SAFETY: only called where the CPU has AVX-512F.
+    unsafe {
+        // Two rounds of interleaving give, in vector 4 g + j, elements j, j + 4, j + 8, j + 12 of rows 4 g to 4 g + 3, one
+        // element a quarter; two rounds of moving quarters gather the four groups of rows.
+        let mut t = [_mm512_setzero_si512(); 16];
+        for i in 0..8 {
+            t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+            t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+        }
+        let mut u = [_mm512_setzero_si512(); 16];
+        for g in 0..4 {
+            for j in 0..2 {
+                u[4 * g + 2 * j] = _mm512_unpacklo_epi64(t[4 * g + j], t[4 * g + j + 2]);
+                u[4 * g + 2 * j + 1] = _mm512_unpackhi_epi64(t[4 * g + j], t[4 * g + j + 2]);
+            }
+        }
+        let mut columns = [_mm512_setzero_si512(); 16];
+        for j in 0..4 {
+            let a = _mm512_shuffle_i32x4(u[j], u[j + 4], 0b10_00_10_00);
+            let b = _mm512_shuffle_i32x4(u[j], u[j + 4], 0b11_01_11_01);
+            let c = _mm512_shuffle_i32x4(u[j + 8], u[j + 12], 0b10_00_10_00);
+            let d = _mm512_shuffle_i32x4(u[j + 8], u[j + 12], 0b11_01_11_01);
+            columns[j] = _mm512_shuffle_i32x4(a, c, 0b10_00_10_00);
+            columns[j + 4] = _mm512_shuffle_i32x4(b, d, 0b10_00_10_00);
+            columns[j + 8] = _mm512_shuffle_i32x4(a, c, 0b11_01_11_01);
+            columns[j + 12] = _mm512_shuffle_i32x4(b, d, 0b11_01_11_01);
+        }
+        columns
+    }
+}
+
 // SAFETY of every block below: `self` exists only where the CPU has the instructions; the pointers are the
 // caller's promise.
 #[allow(unsafe_code)]
@@ -70,40 +105,12 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn transpose_bf16(self, rows: &[*const bf16; MAX_LANES], to: *mut f32, stride: usize) {
         unsafe {
-            // A 32-bit element is a pair (k, k + 1). Two rounds of interleaving give, in vector 4 g + j, pairs
-            // j, j + 4, j + 8, j + 12 of rows 4 g to 4 g + 3, one pair a quarter; two rounds of moving quarters
-            // gather the four groups of rows.
-            let r: [__m512i; 16] = from_fn(|i| _mm512_loadu_si512(rows[i].cast()));
-            let mut t = [_mm512_setzero_si512(); 16];
-            for i in 0..8 {
-                t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-                t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-            }
-            let mut u = [_mm512_setzero_si512(); 16];
-            for g in 0..4 {
-                for j in 0..2 {
-                    u[4 * g + 2 * j] = _mm512_unpacklo_epi64(t[4 * g + j], t[4 * g + j + 2]);
-                    u[4 * g + 2 * j + 1] = _mm512_unpackhi_epi64(t[4 * g + j], t[4 * g + j + 2]);
-                }
-            }
-            for j in 0..4 {
-                let a = _mm512_shuffle_i32x4(u[j], u[j + 4], 0b10_00_10_00);
-                let b = _mm512_shuffle_i32x4(u[j], u[j + 4], 0b11_01_11_01);
-                let c = _mm512_shuffle_i32x4(u[j + 8], u[j + 12], 0b10_00_10_00);
-                let d = _mm512_shuffle_i32x4(u[j + 8], u[j + 12], 0b11_01_11_01);
-                let quarters = [
-                    _mm512_shuffle_i32x4(a, c, 0b10_00_10_00),
-                    _mm512_shuffle_i32x4(b, d, 0b10_00_10_00),
-                    _mm512_shuffle_i32x4(a, c, 0b11_01_11_01),
-                    _mm512_shuffle_i32x4(b, d, 0b11_01_11_01),
-                ];
-                for (q, v) in quarters.into_iter().enumerate() {
-                    let pair = j + 4 * q;
-                    let even = _mm512_slli_epi32(v, 16);
-                    let odd = _mm512_and_si512(v, _mm512_set1_epi32(0xffff_0000_u32 as i32));
-                    _mm512_storeu_ps(to.add(2 * pair * stride), _mm512_castsi512_ps(even));
-                    _mm512_storeu_ps(to.add((2 * pair + 1) * stride), _mm512_castsi512_ps(odd));
-                }
+            let pairs = transpose_pairs(from_fn(|i| _mm512_loadu_si512(rows[i].cast())));
+            for (pair, v) in pairs.into_iter().enumerate() {
+                let even = _mm512_slli_epi32(v, 16);
+                let odd = _mm512_and_si512(v, _mm512_set1_epi32(0xffff_0000_u32 as i32));
+                _mm512_storeu_ps(to.add(2 * pair * stride), _mm512_castsi512_ps(even));
+                _mm512_storeu_ps(to.add((2 * pair + 1) * stride), _mm512_castsi512_ps(odd));
             }
         }
     }

@@ -9,6 +9,12 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod dot;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "no_dot.rs"]
+mod dot;
+mod pair;
 mod portable;
 
 use std::fmt;
@@ -17,6 +23,8 @@ use half::bf16;
 
 #[cfg(target_arch = "x86_64")]
 pub use self::{avx2::Avx2, avx512::Avx512};
+pub use dot::Bf16Dot;
+pub(super) use pair::{Floor, pair};
 pub use portable::Portable;
 
 /// One lane: the instance for single numbers.
@@ -197,6 +205,9 @@ pub enum Path {
     /// 16 lanes, AVX-512F.
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    /// The same, and AVX-512 BF16 for products of bf16 numbers.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Bf16(Avx512, Bf16Dot),
 }
 
 impl Path {
@@ -208,6 +219,7 @@ impl Path {
         {
             paths.extend(Avx2::new().map(Path::Avx2));
             paths.extend(Avx512::new().map(Path::Avx512));
+            paths.extend(Avx512::new().zip(Bf16Dot::new()).map(|(simd, dot)| Path::Avx512Bf16(simd, dot)));
         }
         paths
     }
@@ -224,7 +236,16 @@ impl Path {
             #[cfg(target_arch = "x86_64")]
             Path::Avx2(_) => Avx2::LANES,
             #[cfg(target_arch = "x86_64")]
-            Path::Avx512(_) => Avx512::LANES,
+            Path::Avx512(_) | Path::Avx512Bf16(..) => Avx512::LANES,
+        }
+    }
+
+    /// The instruction for products of bf16 numbers, where the path has one.
+    pub fn dot(self) -> Option<Bf16Dot> {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512Bf16(_, dot) => Some(dot),
+            _ => None,
         }
     }
 
@@ -236,6 +257,8 @@ impl Path {
             Path::Avx2(_) => "AVX2",
             #[cfg(target_arch = "x86_64")]
             Path::Avx512(_) => "AVX-512",
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512Bf16(..) => "AVX-512 BF16",
         }
     }
 }
@@ -267,7 +290,7 @@ macro_rules! simd_kernel {
                     }
                 }
                 #[cfg(target_arch = "x86_64")]
-                $crate::cpu::simd::Path::Avx512(token) => {
+                $crate::cpu::simd::Path::Avx512(token) | $crate::cpu::simd::Path::Avx512Bf16(token, _) => {
                     #[target_feature(enable = "avx512f,avx2,fma")]
                     fn avx512($s: $crate::cpu::simd::Avx512 $(, $arg: $ty)*) $(-> $ret)? {
                         generic($s $(, $arg)*)

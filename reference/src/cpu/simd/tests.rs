@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cpu::data::round_to_bf16;
+use crate::cpu::micro::Run;
 
 /// Awkward numbers: signed zeros, subnormal, ties of the bf16 rounding, the largest, infinities, NaNs.
 fn numbers() -> Vec<f32> {
@@ -195,4 +196,73 @@ fn transposition_moves_every_element() {
             }
         }
     }
+}
+
+#[test]
+fn a_floor_is_the_least_exponent_and_finds_what_is_wild() {
+    let floor = |numbers: &[f32]| Floor::of(&numbers.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>());
+    let (one, tiny) = (floor(&[0.0, 3.0, -1.5]), floor(&[f32::MIN_POSITIVE, 1.0]));
+    assert!(one.tame(one));
+    assert!(one.tame(floor(&[-0.0, 0.0])), "zeros have no exponent");
+    assert!(!one.tame(tiny));
+    for wild in [f32::from_bits(0x0001_0000), f32::INFINITY, f32::NAN] {
+        assert!(!floor(&[1.0, wild]).tame(one), "{wild:e}");
+        assert!(!one.tame(floor(&[wild])), "{wild:e}");
+    }
+    // 2^-56 (128 + m) / 128: products are multiples of 2^-126, and one step lower they are not.
+    let (edge, below) = (floor(&[f32::exp2(-56.0)]), floor(&[f32::exp2(-57.0)]));
+    assert!(edge.tame(edge));
+    assert!(!edge.tame(below));
+}
+
+/// The instruction against two fused multiply-adds wherever the floors allow it, from the edge of the subnormal numbers to
+/// overflow, with cancellations.
+#[test]
+fn a_dot_of_tame_pairs_is_two_fused_multiply_adds() {
+    let Some(dot) = Bf16Dot::new() else { return };
+    let mut state = 1u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u32
+    };
+    let (steps, rows, columns) = (4, 8, 48);
+    let mut compared = 0;
+    for trial in 0..4_000 {
+        // Around a common exponent, so that sums cancel; with sparse mantissas, so that they cancel to nothing.
+        let (x_exponent, spread) = ([71, 90, 127, 180][trial % 4], 1 + next() % 12);
+        let w_exponent = if trial % 4 == 0 { 142 - 71 } else { 127 };
+        let mask = if trial % 3 == 0 { 0x8060 } else { 0x807f };
+        let mut number = |exponent: u32| {
+            let bits = (next() & mask) | ((exponent + next() % spread) << 7);
+            bf16::from_bits(if next() % 16 == 0 { 0 } else { bits as u16 })
+        };
+        let x: Vec<[bf16; 2]> = (0..steps * rows).map(|_| [number(x_exponent), number(x_exponent)]).collect();
+        let w: Vec<[bf16; 2]> =
+            (0..steps * columns).map(|_| [number(w_exponent), number(w_exponent)]).collect();
+        let floors = [&x, &w].map(|numbers| Floor::of(numbers.as_flattened()));
+        assert!(floors[0].tame(floors[1]));
+        let pack =
+            |numbers: &[[bf16; 2]]| -> Vec<f32> { numbers.iter().map(|n| pair(n, bf16::ZERO)).collect() };
+        let (a, b) = (pack(&x), pack(&w));
+        for tame in [true, false] {
+            let mut sums = vec![0f32; rows * columns];
+            let run = Run { len: steps, a: a.as_ptr(), a_step: rows, b: b.as_ptr() };
+            // SAFETY: `a` has `rows` numbers for each step, `b` and the sums those of a panel of three vectors.
+            #[allow(unsafe_code)]
+            unsafe {
+                dot.rows_at_least(rows, tame, run, sums.as_mut_ptr());
+            }
+            for (i, found) in sums.iter().enumerate() {
+                let (r, c) = (i / columns, i % columns);
+                let expected = (0..2 * steps).fold(0f32, |acc, k| {
+                    let (x, w) = (x[k / 2 * rows + r][k % 2], w[k / 2 * columns + c][k % 2]);
+                    x.to_f32().mul_add(w.to_f32(), acc)
+                });
+                let equal = found.to_bits() == expected.to_bits() || (found.is_nan() && expected.is_nan());
+                assert!(equal, "trial {trial}, tame {tame}: {found:e}, {expected:e} expected");
+                compared += 1;
+            }
+        }
+    }
+    assert_eq!(compared, 4_000 * 2 * rows * columns);
 }

@@ -1,0 +1,23 @@
+//! CPUs without an instruction for products of bf16 numbers.
+
+use half::bf16;
+
+use super::{Floor, MAX_LANES};
+use crate::cpu::micro::Run;
+
+/// The instruction that this CPU does not have.
+#[derive(Clone, Copy, Debug)]
+pub enum Bf16Dot {}
+
+impl Bf16Dot {
+    pub(in crate::cpu) fn pack(self, _: &[&[bf16]; MAX_LANES], _: &mut [f32], _: usize) -> Floor {
+        match self {}
+    }
+
+    /// # Safety
+    /// Cannot be called.
+    #[allow(unsafe_code)]
+    pub(in crate::cpu) unsafe fn rows_at_least(self, _: usize, _: bool, _: Run, _: *mut f32) {
+        match self {}
+    }
+}
