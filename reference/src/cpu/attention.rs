@@ -3,7 +3,8 @@
 //! A tile holds `W` queries of one head, one to a lane, as `Q^T` `[h][W]`. Scores `S` `[key][W]` and outputs `O^T`
 //! `[h][W]` then need no horizontal operation: every sum of the definition runs down one lane. Both products are the
 //! register tiles of [`super::micro`], 8 (AVX2: 4) rows by up to three vectors; keys and values are broadcast.
-//! A task is a group of tiles that share each block of keys and values once it is widened to f32.
+//! A task is a group of tiles that share each block of keys and values once it is widened to f32; or, for bf16 operands where
+//! the path has [`Bf16Dot`], once it is packed in pairs of what is summed over: of `h` for scores, of keys for outputs.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -13,7 +14,7 @@ use rayon::prelude::*;
 
 use super::lanes::{from_heads, narrow, widen};
 use super::micro::{Run, rows_at_least};
-use super::simd::{MAX_LANES, Simd, simd_kernel};
+use super::simd::{Bf16Dot, Floor, MAX_LANES, Simd, pair, simd_kernel};
 use super::{CpuBackend, CpuTensor};
 use crate::backend::{ATTENTION_BLOCK, DType, Heads, Tensor};
 use crate::math::exp2;
@@ -156,6 +157,27 @@ impl<'a> View<'a> {
         black_box(sum);
     }
 
+    /// The columns of a head in row `t`, of a bf16 matrix.
+    #[inline(always)]
+    fn row(&self, t: usize, head: usize) -> &'a [bf16] {
+        match self.data {
+            Elements::Bf16(x) => {
+                &x[t * self.width + self.heads.first + head * self.heads.step..][..self.heads.dim]
+            }
+            Elements::F32(_) => panic!("attention: bf16 expected"),
+        }
+    }
+
+    /// A head's columns in [`MAX_LANES`] rows from `t` on; rows from `count` on repeat the last.
+    #[inline(always)]
+    fn rows(&self, t: usize, count: usize, head: usize) -> [&'a [bf16]; MAX_LANES] {
+        let mut rows: [&[bf16]; MAX_LANES] = [&[]; MAX_LANES];
+        for i in 0..MAX_LANES {
+            rows[i] = self.row(t + i.min(count - 1), head);
+        }
+        rows
+    }
+
     fn is_bf16(&self) -> bool {
         matches!(self.data, Elements::Bf16(_))
     }
@@ -167,6 +189,8 @@ struct Call<'a> {
     k: View<'a>,
     v: View<'a>,
     shape: AttentionShape,
+    /// Takes part when all operands are bf16.
+    dot: Option<Bf16Dot>,
     /// `scale * log2(e)`.
     factor: f32,
     causal: bool,
@@ -198,11 +222,18 @@ pub fn attention(
 ) -> CpuTensor {
     let shape = shapes::attention(q, k, v, v_heads, segments);
     let AttentionShape { tokens, q_heads, kv_heads, dim } = shape;
+    let [q_view, k_view, v_view] = [
+        View::new(q, Heads::packed(0, q_heads, dim)),
+        View::new(k, Heads::packed(0, kv_heads, dim)),
+        View::new(v, v_heads),
+    ];
+    let all_bf16 = q_view.is_bf16() && k_view.is_bf16() && v_view.is_bf16();
     let call = Call {
-        q: View::new(q, Heads::packed(0, q_heads, dim)),
-        k: View::new(k, Heads::packed(0, kv_heads, dim)),
-        v: View::new(v, v_heads),
+        q: q_view,
+        k: k_view,
+        v: v_view,
         shape,
+        dot: backend.path().dot().filter(|_| all_bf16),
         factor: (scale * std::f64::consts::LOG2_E) as f32,
         causal,
     };
@@ -250,8 +281,10 @@ struct Tile {
     first: usize,
     /// Vectors of lanes, 1 to [`VECTORS`].
     vectors: usize,
-    /// `Q^T` `[h][W]`; lanes past the last query are zero.
+    /// `Q^T` `[h][W]`; lanes past the last query are zero. Or pairs, `[h / 2][W]`; lanes past the last query repeat it.
     q: Vec<f32>,
+    /// Of the pairs.
+    q_floor: Floor,
     /// `O^T` `[hp][W]`, `hp` the head width rounded up to a multiple of [`PAD`].
     o: Vec<f32>,
     /// `[4][W]`: maximum, both row sums, the factor `c` of the current block.
@@ -260,14 +293,18 @@ struct Tile {
 
 /// Working memory of a task.
 struct Scratch {
-    /// Keys of a block, `[64 / LANES][h][LANES]`; absent ones are zero or stale, and finite.
+    /// Keys of a block, `[64 / LANES][h][LANES]`; absent ones are zero or stale, and finite. Or pairs of `h`.
     k: Vec<f32>,
-    /// Values of a block, `[hp / 8][64][8]`. In either, a register tile reads one run of memory.
+    /// Values of a block, `[hp / 8][64][8]`. In either, a register tile reads one run of memory. Or pairs of keys.
     v: Vec<f32>,
-    /// A row of values, `[hp]`.
+    /// A row of values or of pairs, `[hp]`.
     row: Vec<f32>,
-    /// Scores, then weights `p'`, `[64][W]`.
+    /// Scores, then weights `p'`, `[64][W]`, then perhaps pairs of keys.
     s: Vec<f32>,
+    /// Of pairs in `k`.
+    k_floor: Floor,
+    /// Of pairs in `v`.
+    v_floor: Floor,
 }
 
 /// Cuts a task's queries into tiles and transposes them.
@@ -286,13 +323,21 @@ fn tiles<S: Simd>(s: S, call: &Call<'_>, task: &Task<'_>) -> Vec<Tile> {
         let mut q = vec![0f32; dim * w];
         call.q.touch(task.start + first..task.start + end.min(first + w), task.head);
         let queries = w.min(end - first);
+        let mut q_floor = Floor::NONE;
         for at in (0..queries).step_by(lanes) {
-            let count = lanes.min(queries - at);
-            call.q.transpose(s, task.start + first + at, count, task.head, &mut q, w, at);
+            let (token, count) = (task.start + first + at, lanes.min(queries - at));
+            match call.dot {
+                None => call.q.transpose(s, token, count, task.head, &mut q, w, at),
+                Some(dot) => {
+                    let rows = call.q.rows(token, count, task.head);
+                    q_floor = q_floor.min(dot.pack(&rows, &mut q[at..], w));
+                }
+            }
         }
         let mut state = vec![0f32; 4 * w];
         state[..w].fill(f32::NEG_INFINITY);
-        tiles.push(Tile { first, vectors, q, o: vec![0f32; dim.next_multiple_of(PAD) * w], state });
+        let o = vec![0f32; dim.next_multiple_of(PAD) * w];
+        tiles.push(Tile { first, vectors, q, q_floor, o, state });
         first += w;
     }
     tiles
@@ -310,24 +355,18 @@ simd_kernel! {
             v: vec![0f32; ATTENTION_BLOCK * padded],
             row: vec![0f32; padded],
             s: vec![0f32; ATTENTION_BLOCK * VECTORS * S::LANES],
+            k_floor: Floor::NONE,
+            v_floor: Floor::NONE,
         };
         let seen = if call.causal { task.first + queries } else { task.len };
         for first_key in (0..seen).step_by(ATTENTION_BLOCK) {
             let keys = ATTENTION_BLOCK.min(seen - first_key);
             let rows = task.start + first_key..task.start + first_key + keys;
             call.k.touch(rows.clone(), kv_head);
-            call.v.touch(rows, kv_head);
-            for (group, k) in scratch.k.chunks_exact_mut(dim * S::LANES).enumerate() {
-                let count = S::LANES.min(keys.saturating_sub(group * S::LANES));
-                let token = task.start + first_key + group * S::LANES;
-                call.k.transpose(s, token, count, kv_head, k, S::LANES, 0);
-            }
-            for j in 0..keys {
-                let token = task.start + first_key + j;
-                call.v.widen(s, token, kv_head, &mut scratch.row[..dim]);
-                for (group, x) in scratch.row.chunks_exact(PAD).enumerate() {
-                    scratch.v[(group * ATTENTION_BLOCK + j) * PAD..][..PAD].copy_from_slice(x);
-                }
+            call.v.touch(rows.clone(), kv_head);
+            match call.dot {
+                None => widen_block(s, call, &mut scratch, rows, kv_head),
+                Some(dot) => pair_block(call, dot, &mut scratch, rows, kv_head),
             }
             for tile in &mut tiles {
                 match tile.vectors {
@@ -350,6 +389,50 @@ simd_kernel! {
     }
 }
 
+/// Keys and values of the tokens `rows`, a block, as f32.
+#[inline(always)]
+fn widen_block<S: Simd>(s: S, call: &Call<'_>, scratch: &mut Scratch, rows: Range<usize>, kv_head: usize) {
+    let dim = call.shape.dim;
+    for (group, k) in scratch.k.chunks_exact_mut(dim * S::LANES).enumerate() {
+        let count = S::LANES.min(rows.len().saturating_sub(group * S::LANES));
+        call.k.transpose(s, rows.start + group * S::LANES, count, kv_head, k, S::LANES, 0);
+    }
+    for (j, token) in rows.enumerate() {
+        call.v.widen(s, token, kv_head, &mut scratch.row[..dim]);
+        for (group, x) in scratch.row.chunks_exact(PAD).enumerate() {
+            scratch.v[(group * ATTENTION_BLOCK + j) * PAD..][..PAD].copy_from_slice(x);
+        }
+    }
+}
+
+/// Keys and values of the tokens `rows`, a block, in pairs.
+#[inline(always)]
+fn pair_block(call: &Call<'_>, dot: Bf16Dot, scratch: &mut Scratch, rows: Range<usize>, kv_head: usize) {
+    let dim = call.shape.dim;
+    (scratch.k_floor, scratch.v_floor) = (Floor::NONE, Floor::NONE);
+    for (group, token) in rows.clone().step_by(MAX_LANES).enumerate() {
+        let keys = call.k.rows(token, rows.end - token, kv_head);
+        let k = &mut scratch.k[group * dim * MAX_LANES..];
+        scratch.k_floor = scratch.k_floor.min(dot.pack(&keys, k, MAX_LANES));
+    }
+    for (j, token) in rows.clone().step_by(2).enumerate() {
+        let first = call.v.row(token, kv_head);
+        scratch.v_floor = scratch.v_floor.min(Floor::of(first));
+        if token + 1 < rows.end {
+            let second = call.v.row(token + 1, kv_head);
+            scratch.v_floor = scratch.v_floor.min(Floor::of(second));
+            for ((to, &x), &y) in scratch.row.iter_mut().zip(first).zip(second) {
+                *to = pair(&[x, y], bf16::NEG_ZERO);
+            }
+        } else {
+            scratch.row.iter_mut().zip(first).for_each(|(to, &x)| *to = pair(&[x], bf16::NEG_ZERO));
+        }
+        for (group, x) in scratch.row.chunks_exact(PAD).enumerate() {
+            scratch.v[(group * ATTENTION_BLOCK + j) * PAD..][..PAD].copy_from_slice(x);
+        }
+    }
+}
+
 /// One block of `keys` keys for one tile.
 #[inline(always)]
 fn step<S: Simd, const V: usize>(
@@ -366,27 +449,42 @@ fn step<S: Simd, const V: usize>(
     if keys == 0 {
         return;
     }
-    scores::<S, V>(s, &tile.q, &scratch.k, &mut scratch.s, keys, call.shape.dim);
+    scores::<S, V>(s, call, tile, scratch, keys);
     let hides = call.causal && first_key + keys > tile.first + 1;
     let diagonal = hides.then_some((tile.first, first_key));
     soften::<S, V>(s, call, &mut tile.state, &mut scratch.s, keys, diagonal);
-    weigh::<S, V>(s, &tile.state[3 * V * S::LANES..], &scratch.s, &scratch.v, &mut tile.o, keys);
+    match call.dot {
+        None => weigh::<S, V>(s, &tile.state[3 * V * S::LANES..], &scratch.s, &scratch.v, &mut tile.o, keys),
+        Some(dot) => weigh_pairs::<V>(dot, &tile.state[3 * V * MAX_LANES..], scratch, &mut tile.o, keys),
+    }
 }
 
 /// `S = K Q^T`, without the scale.
 #[inline(always)]
-fn scores<S: Simd, const V: usize>(s: S, q: &[f32], k: &[f32], scores: &mut [f32], keys: usize, dim: usize) {
+fn scores<S: Simd, const V: usize>(s: S, call: &Call<'_>, tile: &Tile, scratch: &mut Scratch, keys: usize) {
     let (w, rows) = (V * S::LANES, tile_rows(S::LANES));
+    let Scratch { k, s: scores, k_floor, .. } = scratch;
+    let (dim, tame) = (call.shape.dim, k_floor.tame(tile.q_floor));
     let scores = &mut scores[..keys.next_multiple_of(rows) * w];
     scores.fill(0.0);
-    assert!(q.len() >= dim * w && k.len() >= keys.next_multiple_of(S::LANES) * dim);
+    assert!(tile.q.len() >= dim * w && k.len() >= keys.next_multiple_of(S::LANES) * dim);
     for (first, scores) in (0..).step_by(rows).zip(scores.chunks_exact_mut(rows * w)) {
         let k = &k[first / S::LANES * dim * S::LANES + first % S::LANES..];
-        let run = Run { len: dim, a: k.as_ptr(), a_step: S::LANES, b: q.as_ptr() };
-        // SAFETY: a group of keys has `dim` steps of LANES, of which `rows` from `first` on; `q` has `dim` steps of `w`.
+        let (rows, b) = (rows.min(keys - first), tile.q.as_ptr());
+        // SAFETY: a group of keys has `dim` steps (of pairs, half as many, rounded up) of LANES, of which `rows` from `first`
+        // on; `q` has as many steps of `w`.
         #[allow(unsafe_code)]
         unsafe {
-            rows_at_least::<S, V>(s, rows.min(keys - first), run, scores.as_mut_ptr());
+            match call.dot {
+                None => {
+                    let run = Run { len: dim, a: k.as_ptr(), a_step: S::LANES, b };
+                    rows_at_least::<S, V>(s, rows, run, scores.as_mut_ptr());
+                }
+                Some(dot) => {
+                    let run = Run { len: dim.div_ceil(2), a: k.as_ptr(), a_step: S::LANES, b };
+                    dot.rows_at_least::<V>(rows, tame, run, scores.as_mut_ptr());
+                }
+            }
         }
     }
 }
@@ -458,6 +556,24 @@ fn weigh<S: Simd, const V: usize>(s: S, c: &[f32], p: &[f32], v: &[f32], o: &mut
     }
 }
 
+/// [`weigh`], with pairs of keys.
+#[inline(always)]
+fn weigh_pairs<const V: usize>(dot: Bf16Dot, c: &[f32], scratch: &mut Scratch, o: &mut [f32], keys: usize) {
+    let (w, rows) = (V * MAX_LANES, tile_rows(MAX_LANES));
+    let tame = scratch.v_floor.tame(dot.pair_rows(&mut scratch.s, w, keys));
+    assert!(scratch.v.len() * w >= o.len() * ATTENTION_BLOCK);
+    for (first, o) in (0..).step_by(rows).zip(o.chunks_exact_mut(rows * w)) {
+        let tame = dot.scale(o, &c[..w]) && tame;
+        let v = &scratch.v[first / PAD * ATTENTION_BLOCK * PAD + first % PAD..];
+        let run = Run { len: keys.div_ceil(2), a: v.as_ptr(), a_step: PAD, b: scratch.s.as_ptr() };
+        // SAFETY: a group of columns has 64 steps of PAD, of which `rows` from `first` on; there are as many steps of `w`.
+        #[allow(unsafe_code)]
+        unsafe {
+            dot.rows_at_least::<V>(rows, tame, run, o.as_mut_ptr());
+        }
+    }
+}
+
 /// `(o + 0) / (l0 + l1)`, rounded to the dtype, in place.
 #[inline(always)]
 fn finish<S: Simd>(s: S, call: &Call<'_>, tile: &mut Tile) {
@@ -471,3 +587,6 @@ fn finish<S: Simd>(s: S, call: &Call<'_>, tile: &mut Tile) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

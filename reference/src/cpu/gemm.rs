@@ -262,14 +262,14 @@ simd_kernel! {
                     let sums = &mut scratch.sums[(p * tile.blocks + block) * rows * width..][..rows * width];
                     let rows = rows.min(product.tokens - b * rows);
                     // SAFETY: `a` has rows numbers for each of `len` steps, the packed panel `width`, the sums rows * width;
-                    // the dot's panels are those of 16 lanes.
+                    // panels have 3 vectors where there is a dot.
                     #[allow(unsafe_code)]
                     unsafe {
                         if let Some(dot) = product.dot {
                             // Sums that may once have been subnormal stay with the other instructions.
                             let tame = &mut scratch.tame[p * tile.blocks + block];
                             *tame &= floor.tame(product.x.floors[k / (SLICE * step) * row_blocks + b]);
-                            dot.rows_at_least(rows, *tame, run, sums.as_mut_ptr());
+                            dot.rows_at_least::<3>(rows, *tame, run, sums.as_mut_ptr());
                         } else if panel_vectors(S::LANES) == 3 {
                             rows_at_least::<S, 3>(s, rows, run, sums.as_mut_ptr());
                         } else {

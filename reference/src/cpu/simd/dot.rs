@@ -14,8 +14,6 @@ use super::avx512::transpose_pairs;
 use super::{Floor, MAX_LANES, pair};
 use crate::cpu::micro::Run;
 
-/// Vectors of a panel.
-const VECTORS: usize = 3;
 /// Lanes of a vector.
 const LANES: usize = 16;
 
@@ -62,24 +60,58 @@ impl Bf16Dot {
         floor
     }
 
-    /// [`rows_at_least`](crate::cpu::micro::rows_at_least) for panels of three vectors, where each step is a pair of `k`.
-    /// With `tame`, the floors of both operands vouch for the instruction.
+    /// Makes pairs of rows of weights `p'`, in place: `p[i * width + c]` becomes the pair of rows `2 i` and `2 i + 1` of `rows`,
+    /// the last one with `+0` when their number is odd. The numbers are bf16 as f32, not negative. Returns the floor of all.
+    ///
+    /// # Panics
+    /// When `width` is no multiple of 16 or `p` is too short.
+    pub(in crate::cpu) fn pair_rows(self, p: &mut [f32], width: usize, rows: usize) -> Floor {
+        assert!(width.is_multiple_of(LANES) && p.len() >= rows * width);
+        // SAFETY: the features are there, and `rows` rows of `width` numbers.
+        #[allow(unsafe_code)]
+        unsafe {
+            pair_rows(p.as_mut_ptr(), width, rows)
+        }
+    }
+
+    /// `sums[r * factors.len() + c] *= factors[c]`; returns whether all results are zero or so large that adding multiples of
+    /// the least normal number to them never gives a subnormal one.
+    ///
+    /// # Panics
+    /// When the lengths are no multiples of 16 or of one another.
+    pub(in crate::cpu) fn scale(self, sums: &mut [f32], factors: &[f32]) -> bool {
+        assert!(factors.len().is_multiple_of(LANES) && sums.len().is_multiple_of(factors.len()));
+        // SAFETY: the features are there, and so are the lengths.
+        #[allow(unsafe_code)]
+        unsafe {
+            scale(sums, factors)
+        }
+    }
+
+    /// [`rows_at_least`](crate::cpu::micro::rows_at_least) where each step is a pair of `k`. With `tame`, the floors of both
+    /// operands, and of the sums so far, vouch for the instruction.
     ///
     /// # Safety
     /// As for that function.
     #[allow(unsafe_code)]
-    pub(in crate::cpu) unsafe fn rows_at_least(self, rows: usize, tame: bool, run: Run, c: *mut f32) {
+    pub(in crate::cpu) unsafe fn rows_at_least<const NV: usize>(
+        self,
+        rows: usize,
+        tame: bool,
+        run: Run,
+        c: *mut f32,
+    ) {
         // SAFETY: the features are there; the caller vouches for the rest.
         unsafe {
             match (rows, tame) {
-                (1, true) => tile::<1, true>(run, c),
-                (2, true) => tile::<2, true>(run, c),
-                (3..=4, true) => tile::<4, true>(run, c),
-                (_, true) => tile::<8, true>(run, c),
-                (1, false) => tile::<1, false>(run, c),
-                (2, false) => tile::<2, false>(run, c),
-                (3..=4, false) => tile::<4, false>(run, c),
-                (_, false) => tile::<8, false>(run, c),
+                (1, true) => tile::<1, NV, true>(run, c),
+                (2, true) => tile::<2, NV, true>(run, c),
+                (3..=4, true) => tile::<4, NV, true>(run, c),
+                (_, true) => tile::<8, NV, true>(run, c),
+                (1, false) => tile::<1, NV, false>(run, c),
+                (2, false) => tile::<2, NV, false>(run, c),
+                (3..=4, false) => tile::<4, NV, false>(run, c),
+                (_, false) => tile::<8, NV, false>(run, c),
             }
         }
     }
@@ -170,30 +202,83 @@ unsafe fn pack(rows: &[&[bf16]; MAX_LANES], whole: usize, packed: *mut f32, stri
     Floor::of_magnitudes(least, most)
 }
 
+/// # Safety
+/// `rows` rows of `width` numbers, a multiple of 16, can be read and written at `p`.
+#[target_feature(enable = "avx512f")]
+#[allow(unsafe_code)]
+unsafe fn pair_rows(p: *mut f32, width: usize, rows: usize) -> Floor {
+    let (mut least, mut most) = (_mm512_set1_epi32(-1), _mm512_setzero_si512());
+    for i in (0..rows).step_by(2) {
+        for c in (0..width).step_by(LANES) {
+            // SAFETY: the caller vouches for the rows; a pair is written where rows are already read.
+            unsafe {
+                let first = _mm512_loadu_si512(p.add(i * width + c).cast());
+                let second = match i + 1 < rows {
+                    true => _mm512_loadu_si512(p.add((i + 1) * width + c).cast()),
+                    false => _mm512_setzero_si512(),
+                };
+                for bits in [first, second] {
+                    most = _mm512_max_epu32(most, bits);
+                    least = _mm512_min_epu32(least, _mm512_sub_epi32(bits, _mm512_set1_epi32(1)));
+                }
+                let pair = _mm512_or_si512(first, _mm512_srli_epi32(second, 16));
+                _mm512_storeu_si512(p.add(i / 2 * width + c).cast(), pair);
+            }
+        }
+    }
+    // A number's lower half is zero: less one, the upper half is less one too.
+    let upper = |bits: u32| (bits >> 16) as u16;
+    Floor::of_magnitudes(upper(_mm512_reduce_min_epu32(least)), upper(_mm512_reduce_max_epu32(most)))
+}
+
+/// Sums of multiples of `2^-126` and of a number that is at least `2^-103`, and so is one too, are zero or normal.
+const LARGE_ENOUGH: u32 = (127 - 103) << 23;
+
+/// # Safety
+/// The lengths are multiples of 16, and of one another.
+#[target_feature(enable = "avx512f")]
+#[allow(unsafe_code)]
+unsafe fn scale(sums: &mut [f32], factors: &[f32]) -> bool {
+    let mut least = _mm512_set1_epi32(-1);
+    for row in sums.chunks_exact_mut(factors.len()) {
+        for (x, factor) in row.chunks_exact_mut(LANES).zip(factors.chunks_exact(LANES)) {
+            // SAFETY: both have 16 numbers.
+            let y = unsafe {
+                let y = _mm512_mul_ps(_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(factor.as_ptr()));
+                _mm512_storeu_ps(x.as_mut_ptr(), y);
+                y
+            };
+            let bits = _mm512_castps_si512(_mm512_abs_ps(y));
+            least = _mm512_min_epu32(least, _mm512_sub_epi32(bits, _mm512_set1_epi32(1)));
+        }
+    }
+    _mm512_reduce_min_epu32(least) >= LARGE_ENOUGH - 1
+}
+
 /// `c[r][v]` plus the products of `run.len` pairs, in order.
 ///
 /// # Safety
-/// As for a tile of `micro`, with `MR` rows and three vectors.
+/// As for a tile of `micro`, with `MR` rows and `NV` vectors.
 #[target_feature(enable = "avx512f,avx512bf16")]
 #[allow(unsafe_code)]
-unsafe fn tile<const MR: usize, const TAME: bool>(run: Run, c: *mut f32) {
+unsafe fn tile<const MR: usize, const NV: usize, const TAME: bool>(run: Run, c: *mut f32) {
     let Run { len, mut a, a_step, mut b } = run;
-    let mut acc = [[_mm512_setzero_ps(); VECTORS]; MR];
+    let mut acc = [[_mm512_setzero_ps(); NV]; MR];
     // SAFETY: the caller vouches for every place that is read or written.
     unsafe {
         for r in 0..MR {
-            for v in 0..VECTORS {
-                acc[r][v] = _mm512_loadu_ps(c.add((r * VECTORS + v) * LANES));
+            for v in 0..NV {
+                acc[r][v] = _mm512_loadu_ps(c.add((r * NV + v) * LANES));
             }
         }
         for _ in 0..len {
-            let mut w = [_mm512_setzero_ps(); VECTORS];
-            for v in 0..VECTORS {
+            let mut w = [_mm512_setzero_ps(); NV];
+            for v in 0..NV {
                 w[v] = _mm512_loadu_ps(b.add(v * LANES));
             }
             for r in 0..MR {
                 let x = _mm512_set1_ps(*a.add(r));
-                for v in 0..VECTORS {
+                for v in 0..NV {
                     acc[r][v] = if TAME {
                         dot(acc[r][v], x, w[v])
                     } else {
@@ -203,11 +288,11 @@ unsafe fn tile<const MR: usize, const TAME: bool>(run: Run, c: *mut f32) {
                 }
             }
             a = a.add(a_step);
-            b = b.add(VECTORS * LANES);
+            b = b.add(NV * LANES);
         }
         for r in 0..MR {
-            for v in 0..VECTORS {
-                _mm512_storeu_ps(c.add((r * VECTORS + v) * LANES), acc[r][v]);
+            for v in 0..NV {
+                _mm512_storeu_ps(c.add((r * NV + v) * LANES), acc[r][v]);
             }
         }
     }

@@ -14,10 +14,24 @@ impl Bf16Dot {
         match self {}
     }
 
+    pub(in crate::cpu) fn pair_rows(self, _: &mut [f32], _: usize, _: usize) -> Floor {
+        match self {}
+    }
+
+    pub(in crate::cpu) fn scale(self, _: &mut [f32], _: &[f32]) -> bool {
+        match self {}
+    }
+
     /// # Safety
     /// Cannot be called.
     #[allow(unsafe_code)]
-    pub(in crate::cpu) unsafe fn rows_at_least(self, _: usize, _: bool, _: Run, _: *mut f32) {
+    pub(in crate::cpu) unsafe fn rows_at_least<const NV: usize>(
+        self,
+        _: usize,
+        _: bool,
+        _: Run,
+        _: *mut f32,
+    ) {
         match self {}
     }
 }

@@ -250,7 +250,7 @@ fn a_dot_of_tame_pairs_is_two_fused_multiply_adds() {
             // SAFETY: `a` has `rows` numbers for each step, `b` and the sums those of a panel of three vectors.
             #[allow(unsafe_code)]
             unsafe {
-                dot.rows_at_least(rows, tame, run, sums.as_mut_ptr());
+                dot.rows_at_least::<3>(rows, tame, run, sums.as_mut_ptr());
             }
             for (i, found) in sums.iter().enumerate() {
                 let (r, c) = (i / columns, i % columns);
