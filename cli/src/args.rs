@@ -1,8 +1,12 @@
 //! The command line: flags, defaults and checks.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use moss_reference::sampler::MAX_STEPS;
 
 use crate::error::{CliError, Result};
 
@@ -49,29 +53,42 @@ pub(crate) enum BackendName {
     Best,
 }
 
+/// A value that clap reads: what was expected is told in our words.
+fn number<T: FromStr>(text: &str) -> std::result::Result<T, String> {
+    let fraction = std::any::type_name::<T>().starts_with('f');
+    let expected = if fraction { "a number" } else { "a whole number" };
+    text.trim().parse().map_err(|_| format!("{expected} expected"))
+}
+
+/// A whole number that may not be negative.
+fn count<T: FromStr>(text: &str) -> std::result::Result<T, String> {
+    text.trim().parse().map_err(|_| "a whole number from 0 expected".into())
+}
+
 /// Where the model is and what runs it.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Model and machine")]
 pub(crate) struct ModelArgs {
     /// A MOSS-Image Base or SFT folder (default: the small demo model inside this program)
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub model: Option<PathBuf>,
     /// What runs the model
     #[arg(long, value_enum, default_value = "best", ignore_case = true)]
     pub backend: BackendName,
     /// Threads of the cpu backend (default: one a core); the result does not depend on it
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
     pub threads: Option<usize>,
     /// The GPU: its number, its PCI address or part of its name (default: the best discrete one that is supported)
     #[arg(long, value_name = "N|NAME|PCI")]
     pub device: Option<String>,
     /// Most device memory to use, in GiB; the result does not depend on it
-    #[arg(long, value_name = "GIB", allow_negative_numbers = true)]
+    #[arg(long, value_name = "GIB", value_parser = number::<f64>, allow_negative_numbers = true)]
     pub vram_budget: Option<f64>,
     /// Which of the GPU's kernel sets to use
     #[arg(long, value_name = "NAME")]
     pub backend_impl: Option<String>,
     /// Seconds to wait for the GPU before it is given up (default 120)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32>, allow_negative_numbers = true)]
     pub device_timeout: Option<u32>,
     /// Print each launch on the GPU before it is made
     #[arg(long)]
@@ -83,15 +100,16 @@ pub(crate) struct ModelArgs {
 
 /// The text of a prompt, one way or another.
 #[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Text")]
 pub(crate) struct PromptArgs {
     /// The prompt; `-` reads it from standard input
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
-    pub prompt: Option<std::ffi::OsString>,
+    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub prompt: Option<OsString>,
     /// A file with the prompt; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
     pub prompt_file: Option<PathBuf>,
-    /// Text tokens of a prompt; what is longer is cut, with a warning
-    #[arg(long, value_name = "N")]
+    /// Most text tokens of a prompt (default 4096); what is longer is cut, with a warning
+    #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
     pub max_seq: Option<usize>,
 }
 
@@ -100,70 +118,81 @@ pub(crate) struct PromptArgs {
 pub(crate) struct GenerateArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub model: ModelArgs,
-    #[command(flatten)]
-    #[allow(missing_docs)]
     pub prompt: PromptArgs,
     /// What the picture should not show
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
-    pub negative: Option<std::ffi::OsString>,
-    /// The picture to write
-    #[arg(short, long = "output", value_name = "FILE.png")]
-    pub output: Option<PathBuf>,
-    /// Also write the final latents, [1, 128, h, w]; without -o nothing is decoded
-    #[arg(long, value_name = "FILE.npy")]
-    pub latent_out: Option<PathBuf>,
-    /// Width and height, multiples of 16 (default 1024x1024; the demo model's 128x128)
-    #[arg(long, value_name = "WxH", conflicts_with_all = ["width", "height"])]
-    pub size: Option<String>,
-    /// Width in pixels
-    #[arg(long, value_name = "N")]
-    pub width: Option<u32>,
-    /// Height in pixels
-    #[arg(long, value_name = "N")]
-    pub height: Option<u32>,
-    /// Steps of the sampler (default 50; the demo model's 20)
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub steps: Option<i64>,
-    /// Scale of classifier-free guidance; 1 turns it off (default 3)
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    pub cfg: Option<f32>,
-    /// Shift of the schedule (default 5)
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    pub shift: Option<f64>,
-    /// Seed of the noise; -1 picks one (default 42)
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub seed: Option<i128>,
-    /// DiT blocks that the uncond row leaves out, by number; "" for none (default 22; the demo model's own)
-    #[arg(long, value_name = "LIST")]
-    pub skip_layers: Option<String>,
-    /// Progress (0 to 1) from which they are left out (default 0)
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    pub skip_start: Option<f64>,
-    /// Progress at which they are used again (default 1)
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    pub skip_stop: Option<f64>,
+    #[arg(short, long, alias = "negative-prompt", value_name = "TEXT", allow_hyphen_values = true)]
+    #[arg(help_heading = "Text")]
+    pub negative: Option<OsString>,
     /// Text states instead of a prompt: the cond row's, then the uncond row's, each [L, width]
     #[arg(long, value_name = "COND.npy[,UNCOND.npy]", conflicts_with_all = ["prompt", "prompt_file"])]
+    #[arg(help_heading = "Text")]
     pub text_in: Option<String>,
+    /// The picture to write; this or --latent-out is required
+    #[arg(short, long = "output", value_name = "FILE.png", help_heading = "Picture")]
+    pub output: Option<PathBuf>,
+    /// Width and height, multiples of 16 (default 1024x1024; the demo model's 128x128)
+    #[arg(long, value_name = "WxH", allow_hyphen_values = true, conflicts_with_all = ["width", "height"])]
+    #[arg(help_heading = "Picture")]
+    pub size: Option<String>,
+    /// Width in pixels
+    #[arg(short = 'W', long, value_name = "N", value_parser = count::<u32>, allow_negative_numbers = true)]
+    #[arg(help_heading = "Picture")]
+    pub width: Option<u32>,
+    /// Height in pixels
+    #[arg(short = 'H', long, value_name = "N", value_parser = count::<u32>, allow_negative_numbers = true)]
+    #[arg(help_heading = "Picture")]
+    pub height: Option<u32>,
+    /// Seed of the noise; -1 picks one (default 42)
+    #[arg(short, long, value_name = "N", value_parser = number::<i128>, allow_negative_numbers = true)]
+    #[arg(help_heading = "Picture")]
+    pub seed: Option<i128>,
     /// Noise instead of the seed's, [128, h, w] or [1, 128, h, w]
-    #[arg(long, value_name = "FILE.npy")]
+    #[arg(long, value_name = "FILE.npy", help_heading = "Picture")]
     pub noise_in: Option<PathBuf>,
+    /// Also write the final latents, [1, 128, h, w]; without -o nothing is decoded
+    #[arg(long, value_name = "FILE.npy", help_heading = "Picture")]
+    pub latent_out: Option<PathBuf>,
     /// Make a picture again from its record
-    #[arg(long, value_name = "IMAGE.png")]
+    #[arg(long, value_name = "IMAGE.png", help_heading = "Picture")]
     pub from: Option<PathBuf>,
+    /// No generation record in the picture
+    #[arg(long, help_heading = "Picture")]
+    pub no_metadata: bool,
+    /// Steps of the sampler (default 50; the demo model's 20)
+    #[arg(long, alias = "num-inference-steps", value_name = "N", value_parser = number::<i64>)]
+    #[arg(allow_negative_numbers = true, help_heading = "Sampling")]
+    pub steps: Option<i64>,
+    /// Scale of classifier-free guidance; 1 turns it off (default 3)
+    #[arg(long, aliases = ["cfg-scale", "guidance-scale"], value_name = "X", value_parser = number::<f32>)]
+    #[arg(allow_negative_numbers = true, help_heading = "Sampling")]
+    pub cfg: Option<f32>,
+    /// Shift of the schedule (default 5)
+    #[arg(long, value_name = "X", value_parser = number::<f64>, allow_negative_numbers = true)]
+    #[arg(help_heading = "Sampling")]
+    pub shift: Option<f64>,
+    /// DiT blocks, by number, that the pass with the negative prompt leaves out; "" for none (default 22)
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true, help_heading = "Sampling")]
+    pub skip_layers: Option<String>,
+    /// Progress (0 to 1) from which they are left out (default 0)
+    #[arg(long, value_name = "X", value_parser = number::<f64>, allow_negative_numbers = true)]
+    #[arg(help_heading = "Sampling")]
+    pub skip_start: Option<f64>,
+    /// Progress at which they are used again (default 1)
+    #[arg(long, value_name = "X", value_parser = number::<f64>, allow_negative_numbers = true)]
+    #[arg(help_heading = "Sampling")]
+    pub skip_stop: Option<f64>,
+    /// The numerical tier; only `reference`
+    #[arg(long, value_name = "NAME", default_value = "reference", help_heading = "Sampling")]
+    pub tier: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub model: ModelArgs,
     /// Print the memory plan and stop; no weights are read
-    #[arg(long)]
+    #[arg(long, help_heading = "Model and machine")]
     pub dry_run: bool,
     /// List the GPUs and whether each can be used
-    #[arg(long)]
+    #[arg(long, help_heading = "Model and machine")]
     pub list_devices: bool,
-    /// No generation record in the picture
-    #[arg(long)]
-    pub no_metadata: bool,
-    /// The numerical tier; only `reference`
-    #[arg(long, value_name = "NAME", default_value = "reference")]
-    pub tier: String,
     /// Options that front ends may send and this program cannot do yet.
     #[command(flatten)]
     pub unsupported: UnsupportedArgs,
@@ -222,7 +251,7 @@ pub(crate) struct TokenizeArgs {
     #[allow(missing_docs)]
     pub prompt: PromptArgs,
     /// A MOSS-Image folder (default: the demo model)
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub model: Option<PathBuf>,
 }
 
@@ -231,35 +260,32 @@ pub(crate) struct TokenizeArgs {
 pub(crate) struct EncodeArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub model: ModelArgs,
-    #[command(flatten)]
-    #[allow(missing_docs)]
     pub prompt: PromptArgs,
     /// The states to write, [L, width] f32 with bf16 values
-    #[arg(short, long = "output", value_name = "STATES.npy", required = true)]
+    #[arg(short, long = "output", value_name = "STATES.npy", required = true, help_heading = "Text")]
     pub output: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub model: ModelArgs,
 }
 
 /// Flags of `moss decode`.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct DecodeArgs {
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub model: ModelArgs,
     /// Latents, [128, h, w] or [1, 128, h, w]
     #[arg(long, value_name = "LATENT.npy", required = true)]
     pub latent_in: PathBuf,
     /// The picture to write
     #[arg(short, long = "output", value_name = "FILE.png", required = true)]
     pub output: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub model: ModelArgs,
 }
 
 /// Flags of `moss conformance`.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct ConformanceArgs {
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub model: ModelArgs,
     /// A golden case to run, with case.json and tensors.npz (default: those in golden/cases, when that is here)
     #[arg(long, value_name = "DIR")]
     pub case: Vec<PathBuf>,
@@ -269,6 +295,53 @@ pub(crate) struct ConformanceArgs {
     /// A report to write, in the format that its name ends in: .md, .json or .html
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub report: Vec<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub model: ModelArgs,
+}
+
+/// Reads the command line.
+///
+/// # Errors
+/// Clap's error, also for help and version; [`complaint`] tells it in one line.
+pub(crate) fn parse(args: &[OsString]) -> std::result::Result<Cli, clap::Error> {
+    let text = |i: usize| args.get(i).and_then(|arg| arg.to_str()).unwrap_or_default();
+    // These take any text, so that a prompt can begin with a dash; a forgotten prompt must not swallow the next option.
+    for i in 1..args.len() {
+        if matches!(text(i), "--prompt" | "-p" | "--negative" | "-n") && is_option(text(i + 1)) {
+            let message = format!("{}: a text expected, the option {} found\n", text(i), text(i + 1));
+            return Err(Cli::command().error(ErrorKind::InvalidValue, message));
+        }
+    }
+    Cli::try_parse_from(args)
+}
+
+/// Whether the word is the name of an option of any command.
+fn is_option(word: &str) -> bool {
+    let command = Cli::command();
+    std::iter::once(&command).chain(command.get_subcommands()).flat_map(clap::Command::get_arguments).any(
+        |arg| {
+            let short = word.strip_prefix('-').and_then(|name| name.parse().ok());
+            let long = word.strip_prefix("--");
+            (short.is_some() && arg.get_short() == short) || (long.is_some() && arg.get_long() == long)
+        },
+    )
+}
+
+/// Clap's message without its usage block, on one line, with what may have been meant.
+pub(crate) fn complaint(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let mut blocks = text.split("\n\n").map(|block| block.split_whitespace().collect::<Vec<_>>().join(" "));
+    let message = blocks.next().unwrap_or_default().trim_start_matches("error: ").to_string();
+    let tip = blocks.find_map(|block| block.strip_prefix("tip: ").map(String::from));
+    let tip = tip.or(match error.kind() {
+        ErrorKind::InvalidSubcommand => Some("a prompt is given in quotes, behind --prompt".into()),
+        ErrorKind::ArgumentConflict if message.contains("subcommand") => {
+            Some("a subcommand's options are given behind it".into())
+        }
+        _ => None,
+    });
+    tip.map_or(message.clone(), |tip| format!("{message}; {tip}"))
 }
 
 /// Longest side of a picture.
@@ -330,11 +403,22 @@ pub(crate) fn picture_size(args: &GenerateArgs, default: (u32, u32)) -> Result<(
 /// `--steps` as a count.
 ///
 /// # Errors
-/// A usage error below 1.
+/// A usage error below 1 and above [`MAX_STEPS`].
 pub(crate) fn steps(value: i64) -> Result<usize> {
     match usize::try_from(value) {
-        Ok(steps @ 1..) => Ok(steps),
-        _ => Err(CliError::Usage(format!("--steps: {value}, at least 1 expected"))),
+        Ok(steps @ 1..=MAX_STEPS) => Ok(steps),
+        _ => Err(CliError::Usage(format!("--steps: {value}, 1 to {MAX_STEPS} expected"))),
+    }
+}
+
+/// `--threads`: a start of thousands takes longer than what they could save.
+///
+/// # Errors
+/// A usage error for 0 and above 1024.
+pub(crate) fn threads(value: usize) -> Result<usize> {
+    match value {
+        1..=1024 => Ok(value),
+        _ => Err(CliError::Usage(format!("--threads: {value}, 1 to 1024 expected"))),
     }
 }
 
@@ -437,67 +521,4 @@ pub(crate) fn max_seq(value: usize) -> Result<usize> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn size(list: &[&str]) -> Result<(u32, u32)> {
-        let cli = Cli::try_parse_from([&["moss"], list].concat()).unwrap();
-        picture_size(&cli.generate, (1024, 1024))
-    }
-
-    fn usage<T: std::fmt::Debug>(result: Result<T>) -> String {
-        match result {
-            Err(CliError::Usage(message)) => message,
-            other => panic!("a usage error expected, {other:?} found"),
-        }
-    }
-
-    #[test]
-    fn sizes_name_the_nearest_legal_ones() {
-        assert_eq!(size(&[]).unwrap(), (1024, 1024));
-        assert_eq!(size(&["--size", "64x48"]).unwrap(), (64, 48));
-        assert_eq!(size(&["--width", "32"]).unwrap(), (32, 1024));
-        let message = usage(size(&["--size", "1000x512"]));
-        assert!(message.contains("992 and 1008"), "{message}");
-        assert!(usage(size(&["--height", "7"])).contains("the nearest is 16"));
-        assert!(usage(size(&["--width", "0"])).contains("the nearest is 16"));
-        assert!(usage(size(&["--size", "4112x16"])).contains("4096"));
-        assert!(usage(size(&["--size", "4096x4096"])).contains("megapixels"));
-        assert!(usage(size(&["--size", "big"])).contains("WIDTHxHEIGHT"));
-    }
-
-    #[test]
-    fn numbers_are_checked() {
-        assert_eq!(steps(4).unwrap(), 4);
-        assert!(usage(steps(0)).contains("--steps"));
-        assert!(usage(steps(-3)).contains("-3"));
-        assert!(usage(cfg(f32::NAN)).contains("--cfg"));
-        assert!(usage(cfg(-1.0)).contains("--cfg"));
-        assert!(usage(shift(0.0)).contains("--shift"));
-        assert_eq!(seed(1 << 40).unwrap(), 1 << 40);
-        assert!(seed(-1).unwrap() < 1 << 32);
-        assert!(usage(seed(-2)).contains("--seed"));
-        assert!(usage(seed(1 << 64)).contains("--seed"));
-        assert!(usage(progress("--skip-stop", 1.5)).contains("--skip-stop"));
-        assert!(usage(max_seq(0)).contains("--max-seq"));
-        assert_eq!(vram_budget(1.5).unwrap(), 3 << 29);
-        assert!(usage(vram_budget(0.0)).contains("--vram-budget"));
-        assert!(usage(vram_budget(f64::INFINITY)).contains("inf"));
-    }
-
-    #[test]
-    fn skip_layers_are_sorted_and_in_range() {
-        assert_eq!(skip_layers("24, 22,22", 42).unwrap(), [22, 24]);
-        assert!(skip_layers("", 42).unwrap().is_empty());
-        assert!(usage(skip_layers("42", 42)).contains("0 to 41"));
-        assert!(usage(skip_layers("x", 42)).contains("\"x\""));
-    }
-
-    #[test]
-    fn options_of_peers_are_refused_by_name() {
-        for option in ["--lora", "--init-image", "--sampler"] {
-            let cli = Cli::try_parse_from(["moss", option, "x"]).unwrap();
-            assert!(usage(cli.generate.unsupported.check()).contains(option));
-        }
-    }
-}
+mod tests;

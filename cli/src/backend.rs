@@ -183,9 +183,7 @@ pub(crate) fn tell_notes<B: Machine>(backend: &B, progress: &Progress) {
 /// A usage error for an option that does not fit the backend or names nothing, a failure when the backend cannot be opened.
 pub(crate) fn open(args: &ModelArgs, progress: &Progress) -> Result<Opened> {
     let options = hip_options(args)?;
-    if args.threads == Some(0) {
-        return Err(CliError::Usage("--threads: 0, at least 1 expected".into()));
-    }
+    args.threads.map(args::threads).transpose()?;
     match args.backend {
         BackendName::Cpu => match gpu_option(args) {
             Some(option) => Err(CliError::Usage(format!("{option}: only for --backend hip"))),
@@ -200,11 +198,20 @@ pub(crate) fn open(args: &ModelArgs, progress: &Progress) -> Result<Opened> {
             // Who names a device or its kernels wants no other machine.
             Err(error) if args.device.is_some() || args.backend_impl.is_some() => Err(hip_error(&error)),
             Err(error) => {
-                let reason = error.to_string().replace(['\n', '\r'], " ");
-                progress.line(&format!("backend cpu: hip cannot be used: {reason}"));
+                progress.line(&format!("backend cpu: {}", why_not(&error)));
                 open_cpu(args)
             }
         },
+    }
+}
+
+/// Why there is no GPU, in a line that does not frighten who has none.
+fn why_not(error: &Error) -> String {
+    match error {
+        Error::NoLibrary { .. } => {
+            "no HIP runtime is installed (--backend hip says where it was looked for)".into()
+        }
+        _ => format!("hip cannot be used: {}", error.to_string().replace(['\n', '\r'], " ")),
     }
 }
 

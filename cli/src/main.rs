@@ -15,14 +15,13 @@ mod stages;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 
 use crate::args::{Cli, Command};
 use crate::error::CliError;
 
 fn main() -> ExitCode {
-    let result = match Cli::try_parse() {
+    let result = match args::parse(&std::env::args_os().collect::<Vec<_>>()) {
         Ok(cli) => dispatch(&cli),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -33,7 +32,7 @@ fn main() -> ExitCode {
                 }
                 return ExitCode::SUCCESS;
             }
-            _ => Err(CliError::Usage(one_line(&error))),
+            _ => Err(CliError::Usage(args::complaint(&error))),
         },
     };
     match result {
@@ -66,12 +65,4 @@ fn dispatch(cli: &Cli) -> error::Result<()> {
         Some(Command::Conformance(args)) => conformance::run(args),
         Some(Command::Inspect { file }) => stages::inspect(file),
     }
-}
-
-/// Clap's message without its usage block, on one line.
-fn one_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let message = text.split("\n\n").next().unwrap_or_default();
-    let words: Vec<&str> = message.split_whitespace().collect();
-    words.join(" ").trim_start_matches("error: ").to_string()
 }

@@ -5,12 +5,15 @@
 /// Steps of the training schedule.
 const TRAINING_STEPS: usize = 1000;
 
+/// Most steps that can be asked for; they snap to the 1000 of the training schedule.
+pub const MAX_STEPS: usize = 10_000;
+
 /// The schedule cannot be made.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ScheduleError {
-    /// No steps.
-    #[error("steps is 0, at least 1 expected")]
-    NoSteps,
+    /// No steps, or too many.
+    #[error("steps is {0}, 1 to {MAX_STEPS} expected")]
+    Steps(usize),
     /// The shift is not a positive finite number.
     #[error("shift is {0}, a finite number above 0 expected")]
     Shift(f64),
@@ -44,10 +47,10 @@ fn grid(n: usize, shift: f64) -> Vec<f32> {
 /// removed; so a run can have fewer steps than asked for. Source: the MOSS-Image release's flow-match schedule.
 ///
 /// # Errors
-/// [`ScheduleError`] when `steps` is 0 or `shift` is not above 0.
+/// [`ScheduleError`] when `steps` is 0 or above [`MAX_STEPS`], or `shift` is not above 0.
 pub fn sigmas(steps: usize, shift: f64) -> Result<Vec<f32>, ScheduleError> {
-    if steps == 0 {
-        return Err(ScheduleError::NoSteps);
+    if !(1..=MAX_STEPS).contains(&steps) {
+        return Err(ScheduleError::Steps(steps));
     }
     if !(shift.is_finite() && shift > 0.0) {
         return Err(ScheduleError::Shift(shift));
@@ -97,7 +100,9 @@ mod tests {
 
     #[test]
     fn bad_parameters_are_named() {
-        assert_eq!(sigmas(0, 5.0), Err(ScheduleError::NoSteps));
+        for steps in [0, MAX_STEPS + 1, usize::MAX] {
+            assert_eq!(sigmas(steps, 5.0), Err(ScheduleError::Steps(steps)));
+        }
         for shift in [0.0, -1.0, f64::INFINITY] {
             assert_eq!(sigmas(4, shift), Err(ScheduleError::Shift(shift)));
         }
