@@ -10,6 +10,11 @@ use crate::cpu::micro::Run;
 pub enum Bf16Dot {}
 
 impl Bf16Dot {
+    /// `None`.
+    pub fn new() -> Option<Self> {
+        None
+    }
+
     pub(in crate::cpu) fn pack(self, _: &[&[bf16]; MAX_LANES], _: &mut [f32], _: usize) -> Floor {
         match self {}
     }
