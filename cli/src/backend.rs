@@ -13,6 +13,7 @@ use moss_reference::pipeline::Stages;
 use crate::args::{self, BackendName, ModelArgs};
 use crate::error::{CliError, Result};
 use crate::progress::Progress;
+use crate::say;
 
 /// A backend with what people want to know about it.
 pub(crate) trait Machine: Backend + Sized {
@@ -271,13 +272,9 @@ fn open_cpu(args: &ModelArgs) -> Result<Opened> {
 ///
 /// # Errors
 /// A failure when there is no runtime or no device.
-#[allow(clippy::print_stdout)]
 pub(crate) fn list_devices() -> Result<()> {
     match moss_hip::list_devices(&Host::current()) {
-        Ok(listing) => {
-            print!("{listing}");
-            Ok(())
-        }
+        Ok(listing) => say::out(&listing.to_string()),
         Err(error) => {
             let none = matches!(
                 error,
@@ -287,7 +284,7 @@ pub(crate) fn list_devices() -> Result<()> {
                     | Error::Hidden { .. }
             );
             if none {
-                println!("no HIP devices");
+                say::out("no HIP devices\n")?;
             }
             Err(CliError::failed("--list-devices", error))
         }

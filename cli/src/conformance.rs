@@ -20,9 +20,10 @@ use moss_reference::tokenizer::Tokenizer;
 use crate::args::ConformanceArgs;
 use crate::backend::{self, Machine, Work};
 use crate::error::{CliError, Result};
+use crate::interrupt;
 use crate::model::Source;
-use crate::output::Destination;
-use crate::progress::{Progress, listen_for_ctrl_c};
+use crate::output::{Destination, refuse_shared};
+use crate::progress::Progress;
 
 /// The committed cases, seen from the repository's root.
 const COMMITTED: &str = "golden/cases";
@@ -41,8 +42,9 @@ const BITS_TOKENS: usize = 6;
 /// What stops it, with the option or file named; a failure when a row fails, after the reports are written.
 pub(crate) fn run(args: &ConformanceArgs) -> Result<()> {
     let mut progress = Progress::new(args.model.quiet);
-    listen_for_ctrl_c()?;
     let reports = args.report.iter().map(|path| destination(path)).collect::<Result<Vec<_>>>()?;
+    let places: Vec<_> = reports.iter().map(|(_, place)| place).collect();
+    refuse_shared(&places, &[], args.model.model.as_deref())?;
     let (cases, notes) = cases(args)?;
     let opened = backend::open(&args.model, &progress)?;
     opened.run(Run { args, cases, notes, reports }, &mut progress)
@@ -149,7 +151,6 @@ impl Work for Run<'_> {
                 }
             }
         }
-        progress.finish();
 
         let report = Report {
             program: concat!("moss ", env!("CARGO_PKG_VERSION")).into(),
@@ -163,10 +164,16 @@ impl Work for Run<'_> {
         for note in &report.notes {
             progress.line(&format!("note: {note}"));
         }
+        // A report that cannot be written costs no other.
+        let mut written = Ok(());
         for (format, destination) in &self.reports {
-            destination.write(|to| report.write(*format, to))?;
-            progress.line(&format!("report: {}", destination.path().display()));
+            let result = destination.write(|to| report.write(*format, to));
+            if result.is_ok() {
+                progress.line(&format!("report: {}", destination.path().display()));
+            }
+            written = written.and(result);
         }
+        written?;
         match report.passes() {
             true => {
                 progress.line(&report.verdict());
@@ -294,7 +301,7 @@ struct Checkpoints {
 impl Checkpoints {
     /// Starts from the model that was asked for; reads all its weights.
     fn new(own: Rc<Loaded>, synthetic: bool) -> Result<Self> {
-        let work = synthetic.then(tempfile::tempdir).transpose();
+        let work = synthetic.then(interrupt::temporary_folder).transpose();
         let work = work.map_err(|error| CliError::failed("a temporary folder", error))?;
         Ok(Self { known: BTreeMap::from([(own.model.sha256(), own.clone())]), work, own })
     }

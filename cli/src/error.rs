@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use moss_reference::model::RunError;
 
+use crate::{interrupt, say};
+
 /// Why the program stops; one line on stderr each.
 #[derive(Debug)]
 pub(crate) enum CliError {
@@ -12,8 +14,10 @@ pub(crate) enum CliError {
     Usage(String),
     /// Anything that goes wrong while running: exit 1.
     Failed(String),
-    /// Ctrl-C: exit 130.
+    /// Ctrl-C (exit 130) or another signal.
     Cancelled,
+    /// Who read stdout has enough: no line and exit 0.
+    NoReader,
 }
 
 /// Result of everything that a command does.
@@ -22,7 +26,7 @@ pub(crate) type Result<T> = std::result::Result<T, CliError>;
 impl CliError {
     /// A failure with what was being done or read.
     pub(crate) fn failed(context: impl Display, error: impl Display) -> Self {
-        CliError::Failed(format!("{context}: {error}"))
+        CliError::Failed(format!("{}: {error}", say::safe(&context.to_string())))
     }
 
     /// The line for people, always one.
@@ -30,6 +34,7 @@ impl CliError {
         match self {
             CliError::Usage(message) | CliError::Failed(message) => message.replace(['\n', '\r'], " "),
             CliError::Cancelled => "cancelled".into(),
+            CliError::NoReader => "nobody reads standard output".into(),
         }
     }
 
@@ -38,7 +43,8 @@ impl CliError {
         match self {
             CliError::Failed(_) => ExitCode::from(1),
             CliError::Usage(_) => ExitCode::from(2),
-            CliError::Cancelled => ExitCode::from(130),
+            CliError::Cancelled => ExitCode::from(interrupt::status()),
+            CliError::NoReader => ExitCode::SUCCESS,
         }
     }
 }

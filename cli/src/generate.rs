@@ -15,9 +15,10 @@ use crate::backend::{self, Machine, Work, tell_notes};
 use crate::error::{CliError, Result};
 use crate::model::{self, MAX_SEQ, Source};
 use crate::npy;
-use crate::output::Destination;
-use crate::progress::{Progress, listen_for_ctrl_c};
+use crate::output::{Destination, refuse_shared};
+use crate::progress::Progress;
 use crate::record::{self, Record, write_png};
+use crate::say;
 
 /// Channels of a latent token.
 const LATENT_CHANNELS: usize = 128;
@@ -53,10 +54,10 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         return Err(CliError::Usage("-o FILE.png or --latent-out FILE.npy is required".into()));
     }
     let mut progress = Progress::new(args.model.quiet);
-    listen_for_ctrl_c()?;
     let picture = args.output.as_deref().map(|path| Destination::check("-o", path)).transpose()?;
     let latent_out =
         args.latent_out.as_deref().map(|path| Destination::check("--latent-out", path)).transpose()?;
+    refuse_shared_places(args, picture.iter().chain(&latent_out).collect())?;
 
     let again = args.from.as_deref().map(record::read_record).transpose()?;
     if let Some(record) = &again
@@ -145,7 +146,6 @@ fn record_of(request: &Request, source: &Source, weights: String, backend: Strin
 }
 
 /// `--dry-run`: the memory plan of the request on stdout. Reads the prompt and the weights' headers.
-#[allow(clippy::print_stdout)]
 fn dry_run<B: Machine>(
     backend: &B,
     model: &Model,
@@ -163,8 +163,28 @@ fn dry_run<B: Machine>(
         drop(stages.take_text_encoder());
     }
     stages.admit(backend)?;
-    print!("{}", backend.plan_text(&stages));
-    Ok(())
+    say::out(&backend.plan_text(&stages))
+}
+
+/// The files of `--text-in`: the cond row's and the uncond row's.
+fn text_files(list: &str) -> (PathBuf, Option<PathBuf>) {
+    match list.split_once(',') {
+        Some((cond, uncond)) => (cond.into(), Some(uncond.into())),
+        None => (list.into(), None),
+    }
+}
+
+/// Refuses outputs that are the same file, or one that the run reads.
+fn refuse_shared_places(args: &GenerateArgs, outputs: Vec<&Destination>) -> Result<()> {
+    let texts = args.text_in.as_deref().map(text_files);
+    let texts = texts.iter().flat_map(|(cond, uncond)| std::iter::once(cond).chain(uncond));
+    let inputs: Vec<(&str, &Path)> =
+        [("--prompt-file", &args.prompt.prompt_file), ("--noise-in", &args.noise_in), ("--from", &args.from)]
+            .into_iter()
+            .filter_map(|(option, path)| Some((option, path.as_deref()?)))
+            .chain(texts.map(|path| ("--text-in", path.as_path())))
+            .collect();
+    refuse_shared(&outputs, &inputs, args.model.model.as_deref())
 }
 
 /// Values of options that were not given.
@@ -214,10 +234,7 @@ impl Defaults {
 
 fn request(args: &GenerateArgs, defaults: &Defaults, _source: &Source) -> Result<Request> {
     let (width, height) = args::picture_size(args, defaults.size)?;
-    let text_in = args.text_in.as_deref().map(|list| match list.split_once(',') {
-        Some((cond, uncond)) => (PathBuf::from(cond), Some(PathBuf::from(uncond))),
-        None => (PathBuf::from(list), None),
-    });
+    let text_in = args.text_in.as_deref().map(text_files);
     let prompt = match model::prompt(&args.prompt)?.or_else(|| defaults.prompt.clone()) {
         Some(prompt) => prompt,
         None if text_in.is_some() => String::new(),
@@ -305,27 +322,50 @@ fn generate<B: Machine>(
         progress.stage("dit load", |_| Ok(Dit::load(backend, &model.config.dit, stages.dit)?))?;
     tell_notes(backend, progress);
     let start = Start { noise: &noise, h, w, sigmas: &sigmas, guidance: &request.guidance };
-    let (final_latents, denoise_time) = progress.stage("denoise", |progress| {
+    let (final_latents, denoise_time) = progress.stage_of_steps("denoise", sigmas.len() - 1, |progress| {
         Ok(pipeline::denoise(backend, &dit, &states[0], states.get(1), &start, progress)?)
     })?;
     let resident = backend.resident_blocks(dit.stage());
     drop(dit);
-    if let Some(destination) = latent_out {
-        let shape = [1, LATENT_CHANNELS, h, w];
-        destination.write(|writer| npy::write(writer, &shape, &final_latents))?;
+    // One output that cannot be written does not cost the other; the first failure is the run's.
+    let shape = [1, LATENT_CHANNELS, h, w];
+    let mut written = Ok(());
+    let mut kept_in = None;
+    if let Some(destination) = &latent_out {
+        written = destination.write(|writer| npy::write(writer, &shape, &final_latents));
+        kept_in = destination.file().filter(|_| written.is_ok());
     }
     let mut vae_time = None;
     if let Some(destination) = &picture {
-        let decoded = progress
-            .stage("vae", |progress| Ok(pipeline::decode(backend, &vae, &final_latents, h, w, progress)?));
-        let (pixels, took) =
-            decoded.map_err(|error| save_latents(error, destination, &final_latents, h, w))?;
-        vae_time = Some(took);
-        let rgb = vae::to_rgb8(&pixels);
-        destination
-            .write(|writer| write_png(writer, &rgb, request.width, request.height, record.as_ref()))?;
+        let mut draw = || {
+            let decoded = progress.stage("vae", |progress| {
+                Ok(pipeline::decode(backend, &vae, &final_latents, h, w, progress)?)
+            });
+            let (pixels, took) = decoded.map_err(|error| match error {
+                CliError::Failed(message) => CliError::Failed(format!("vae: {message}")),
+                other => other,
+            })?;
+            let rgb = vae::to_rgb8(&pixels);
+            destination
+                .write(|writer| write_png(writer, &rgb, request.width, request.height, record.as_ref()))?;
+            Ok(took)
+        };
+        match draw() {
+            Ok(took) => vae_time = Some(took),
+            Err(CliError::Failed(message)) => {
+                let kept = match kept_in {
+                    Some(path) => format!("the latents are in {}", say::safe(&path.display().to_string())),
+                    None => save_latents(destination, &shape, &final_latents),
+                };
+                let failure = CliError::Failed(format!("{message} ({kept})"));
+                if written.is_err() {
+                    progress.line(&failure.message());
+                }
+                return written.and(Err(failure));
+            }
+            Err(error) => return Err(error),
+        }
     }
-    progress.finish();
     let steps = progress.step_times().len().max(1);
     let vae_text = vae_time.map_or("not run".into(), |t| format!("{:.2} s", t.as_secs_f64()));
     let resident = resident.map_or(String::new(), |(blocks, all)| {
@@ -342,21 +382,28 @@ fn generate<B: Machine>(
         denoise_time.as_secs_f64(),
         denoise_time.as_secs_f64() / steps as f64,
     ));
-    Ok(())
+    written
 }
 
-/// A decode that failed must not cost the denoising: the latents are saved beside the picture's place.
-fn save_latents(error: CliError, picture: &Destination, latents: &[f32], h: usize, w: usize) -> CliError {
-    let CliError::Failed(message) = error else { return error };
-    let path = picture.path().with_extension("latents.npy");
-    let saved = Destination::check("latents", &path)
-        .and_then(|destination| destination.write(|w_| npy::write(w_, &[1, LATENT_CHANNELS, h, w], latents)));
-    match saved {
-        Ok(()) => CliError::Failed(format!("vae: {message} (the latents are saved in {})", path.display())),
-        Err(other) => {
-            CliError::Failed(format!("vae: {message} (saving the latents failed too: {})", other.message()))
+/// A picture that failed must not cost the denoising: the latents are saved beside its place under a name that is free, or, for
+/// a stream or where that fails too, where the system has temporary files. Says where, or why not.
+fn save_latents(picture: &Destination, shape: &[usize], latents: &[f32]) -> String {
+    let elsewhere = std::env::temp_dir().join("moss.png");
+    let mut reason = String::new();
+    for place in picture.file().into_iter().chain([elsewhere.as_path()]) {
+        let names = (1..).map(|n| match n {
+            1 => place.with_extension("latents.npy"),
+            n => place.with_extension(format!("latents-{n}.npy")),
+        });
+        let path = names.into_iter().find(|path| path.symlink_metadata().is_err()).expect("names do not end");
+        let saved = Destination::check("latents", &path)
+            .and_then(|destination| destination.write_new(|writer| npy::write(writer, shape, latents)));
+        match saved {
+            Ok(()) => return format!("the latents are saved in {}", say::safe(&path.display().to_string())),
+            Err(error) => reason = error.message(),
         }
     }
+    format!("saving the latents failed too: {reason}")
 }
 
 /// Text states of the cond and, when there is one, the uncond row; admits the whole run before the encoder loads.

@@ -6,11 +6,13 @@ mod conformance;
 mod embedded;
 mod error;
 mod generate;
+mod interrupt;
 mod model;
 mod npy;
 mod output;
 mod progress;
 mod record;
+mod say;
 mod stages;
 
 use std::process::ExitCode;
@@ -22,15 +24,14 @@ use crate::error::CliError;
 
 fn main() -> ExitCode {
     let result = match args::parse(&std::env::args_os().collect::<Vec<_>>()) {
-        Ok(cli) => dispatch(&cli),
+        Ok(cli) => interrupt::listen().and_then(|()| dispatch(&cli)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                // Nothing sensible is left to do when stdout is closed.
-                let _ = error.print();
-                if error.kind() == ErrorKind::DisplayVersion {
-                    print_architectures();
+                let printed = say::printed(error.print());
+                match error.kind() {
+                    ErrorKind::DisplayVersion => printed.and_then(|()| say::out(&architectures())),
+                    _ => printed,
                 }
-                return ExitCode::SUCCESS;
             }
             _ => Err(CliError::Usage(args::complaint(&error))),
         },
@@ -38,7 +39,9 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("moss: {}", error.message());
+            if !matches!(error, CliError::NoReader) {
+                say::line(&format!("moss: {}", error.message()));
+            }
             moss_hip::exit_if_lost();
             error.exit_code()
         }
@@ -46,13 +49,13 @@ fn main() -> ExitCode {
 }
 
 /// What GPU code this build holds.
-#[allow(clippy::print_stdout)]
-fn print_architectures() {
+fn architectures() -> String {
     match moss_kernels::why_empty() {
         None => {
-            println!("GPU code for {} ({})", moss_kernels::built_archs().join(", "), moss_kernels::COMPILER)
+            let archs = moss_kernels::built_archs().join(", ");
+            format!("GPU code for {archs} ({})\n", moss_kernels::COMPILER)
         }
-        Some(reason) => println!("no GPU code: {reason}"),
+        Some(reason) => format!("no GPU code: {reason}\n"),
     }
 }
 

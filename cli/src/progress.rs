@@ -1,9 +1,7 @@
-//! Progress on stderr: a bar on a terminal, one line per event elsewhere. Also the ear for Ctrl-C.
+//! Progress on stderr: a bar on a terminal, one line per event elsewhere.
 
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -11,84 +9,98 @@ use moss_reference::backend::Backend;
 use moss_reference::model::{Event, Observer};
 
 use crate::error::{CliError, Result};
+use crate::{interrupt, say};
 
-static STOP: AtomicBool = AtomicBool::new(false);
-
-/// From now on Ctrl-C ends the run between two blocks; a second one ends the process at once.
-///
-/// # Errors
-/// A failure when the handler cannot be set.
-pub(crate) fn listen_for_ctrl_c() -> Result<()> {
-    static SET: OnceLock<std::result::Result<(), String>> = OnceLock::new();
-    let set = SET.get_or_init(|| {
-        ctrlc::set_handler(|| {
-            if STOP.swap(true, Ordering::SeqCst) {
-                std::process::exit(130);
-            }
-        })
-        .map_err(|error| error.to_string())
-    });
-    set.clone().map_err(|error| CliError::failed("Ctrl-C handler", error))
-}
+/// A stage whose length is not known.
+const SPINNER: &str = "{msg:24} {spinner} {elapsed}";
+/// A stage of so many blocks.
+const BAR: &str = "{msg:24} [{bar:32}] {pos}/{len} {elapsed}, {eta} left";
+/// A stage of steps, which the message counts; the bar counts their blocks.
+const STEPS: &str = "{msg:24} [{bar:32}] {percent}% {elapsed}, {eta} left";
+/// How often a bar is drawn anew, so that its clock goes on.
+const TICK: Duration = Duration::from_millis(250);
+/// Lines about steps that take less than this leave some out.
+const LINE_EVERY: Duration = Duration::from_secs(2);
 
 /// Shows where a run is and how long its stages took.
 pub(crate) struct Progress {
     quiet: bool,
+    on_terminal: bool,
+    /// The bar of the stage that runs.
     bar: Option<ProgressBar>,
+    /// Steps done and all, when the stage has steps.
+    steps: Option<(usize, usize)>,
     last: Instant,
+    last_line: Instant,
     step_times: Vec<Duration>,
 }
 
 impl Progress {
     /// A bar when stderr is a terminal, lines when it is not, nothing with `quiet`.
     pub(crate) fn new(quiet: bool) -> Self {
-        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
-            let style = ProgressStyle::with_template("{msg:24} [{bar:32}] {pos}/{len} {elapsed}")
-                .expect("the template is valid");
-            ProgressBar::new(0).with_style(style.progress_chars("=> "))
-        });
-        Self { quiet, bar, last: Instant::now(), step_times: Vec::new() }
+        let on_terminal = !quiet && std::io::stderr().is_terminal();
+        let now = Instant::now();
+        Self { quiet, on_terminal, bar: None, steps: None, last: now, last_line: now, step_times: Vec::new() }
     }
 
     /// One line for people, above the bar if there is one.
     pub(crate) fn line(&self, text: &str) {
-        match &self.bar {
-            _ if self.quiet => {}
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+        if !self.quiet {
+            say::line(text);
         }
     }
 
     /// A warning; shown even when quiet.
     pub(crate) fn warn(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("warning: {text}")),
-            None => eprintln!("warning: {text}"),
-        }
+        say::line(&format!("warning: {text}"));
     }
 
     /// Runs one stage and says its name and how long it took.
     ///
     /// # Errors
-    /// What `stage` fails with.
+    /// What `stage` fails with; [`CliError::Cancelled`] when a signal came.
     pub(crate) fn stage<T>(
         &mut self,
         name: &str,
         stage: impl FnOnce(&mut Self) -> Result<T>,
     ) -> Result<(T, Duration)> {
-        if STOP.load(Ordering::SeqCst) {
+        let begin = Instant::now();
+        (self.last, self.last_line) = (begin, begin);
+        self.steps = None;
+        if self.on_terminal {
+            let bar = ProgressBar::no_length().with_style(style(SPINNER)).with_message(name.to_string());
+            bar.enable_steady_tick(TICK);
+            say::above(Some(bar.clone()));
+            self.bar = Some(bar);
+        }
+        interrupt::computing(true);
+        let result = stage(self);
+        interrupt::computing(false);
+        self.bar = None;
+        say::above(None);
+        let result = result?;
+        if interrupt::asked() {
             return Err(CliError::Cancelled);
         }
-        let begin = Instant::now();
-        self.last = begin;
-        if let Some(bar) = &self.bar {
-            bar.reset();
-            bar.set_message(name.to_string());
-        }
-        let result = stage(self)?;
         let took = begin.elapsed();
         self.line(&format!("{name} {:.2} s", took.as_secs_f64()));
         Ok((result, took))
+    }
+
+    /// As [`Self::stage`], for a stage of so many steps.
+    ///
+    /// # Errors
+    /// As [`Self::stage`].
+    pub(crate) fn stage_of_steps<T>(
+        &mut self,
+        name: &str,
+        steps: usize,
+        stage: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<(T, Duration)> {
+        self.stage(name, |progress| {
+            progress.steps = Some((0, steps));
+            stage(progress)
+        })
     }
 
     /// How long each denoising step took.
@@ -96,38 +108,55 @@ impl Progress {
         &self.step_times
     }
 
-    /// Takes the bar away.
-    pub(crate) fn finish(&self) {
+    /// Moves the bar; the first time in a stage there is a length.
+    fn at(&self, position: usize, length: usize, template: &str) {
         if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-
-    fn at(&self, position: usize, length: usize) {
-        if let Some(bar) = &self.bar {
+            if bar.length().is_none() {
+                bar.set_style(style(template));
+            }
             bar.set_length(length as u64);
             bar.set_position(position as u64);
         }
     }
+
+    /// Before a block of a step.
+    fn block(&self, block: usize, blocks: usize) {
+        match self.steps {
+            Some((done, steps)) => {
+                if let Some(bar) = &self.bar {
+                    bar.set_message(format!("denoise, step {}/{steps}", done + 1));
+                }
+                self.at(done * blocks + block, steps * blocks, STEPS);
+            }
+            None => self.at(block, blocks, BAR),
+        }
+    }
+
+    /// After a step.
+    fn step(&mut self, step: usize, steps: usize) {
+        let took = self.last.elapsed();
+        self.last = Instant::now();
+        self.step_times.push(took);
+        self.steps = Some((step, steps));
+        if self.bar.is_none() && (step == steps || self.last_line.elapsed() >= LINE_EVERY) {
+            self.last_line = self.last;
+            self.line(&format!("denoise {step}/{steps} {:.2} s", took.as_secs_f64()));
+        }
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("the template is valid").progress_chars("=> ")
 }
 
 impl<B: Backend> Observer<B> for Progress {
     fn event(&mut self, event: Event) -> ControlFlow<()> {
         match event {
-            Event::TextLayer { layer, layers } => self.at(layer, layers),
-            Event::Block { .. } => {}
-            Event::VaeBlock { block, blocks } => self.at(block, blocks),
-            Event::Step { step, steps } => {
-                let took = self.last.elapsed();
-                self.last = Instant::now();
-                self.step_times.push(took);
-                if self.bar.is_some() {
-                    self.at(step, steps);
-                } else {
-                    self.line(&format!("denoise {step}/{steps} {:.2}", took.as_secs_f64()));
-                }
-            }
+            Event::TextLayer { layer, layers } => self.at(layer, layers, BAR),
+            Event::Block { block, blocks } => self.block(block, blocks),
+            Event::VaeBlock { block, blocks } => self.at(block, blocks, BAR),
+            Event::Step { step, steps } => self.step(step, steps),
         }
-        if STOP.load(Ordering::SeqCst) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }

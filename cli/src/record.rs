@@ -149,6 +149,38 @@ pub(crate) fn read_record(path: &Path) -> Result<Record> {
         .map_err(|error| CliError::failed(path.display(), format!("the moss record: {error}")))
 }
 
+/// A JSON object with one field a line, otherwise as it was written; what is no JSON stays as it is.
+pub(crate) fn indented(json: &str) -> String {
+    if serde_json::from_str::<serde::de::IgnoredAny>(json).is_err() {
+        return json.into();
+    }
+    let (mut text, mut depth, mut quoted, mut escaped) = (String::new(), 0, false, false);
+    for c in json.chars() {
+        if quoted {
+            text.push(c);
+            (quoted, escaped) = (escaped || c != '"', !escaped && c == '\\');
+            continue;
+        }
+        if matches!(c, '}' | ']') {
+            depth -= 1;
+        }
+        match (c, depth) {
+            (' ' | '\n' | '\r' | '\t', _) => {}
+            ('{', 0) => text += "{\n  ",
+            ('}', 0) => text += "\n}",
+            (',', 1) => text += ",\n  ",
+            (',', _) => text += ", ",
+            (':', _) => text += ": ",
+            _ => text.push(c),
+        }
+        if matches!(c, '{' | '[') {
+            depth += 1;
+        }
+        quoted = c == '"';
+    }
+    text
+}
+
 #[cfg(test)]
 pub(crate) fn example(prompt: &str) -> Record {
     Record {
@@ -196,6 +228,17 @@ mod tests {
             let parameters = &texts.iter().find(|(k, _)| k == PARAMETERS_KEYWORD).unwrap().1;
             assert!(parameters.starts_with(&format!("{prompt}\nNegative prompt: \nSteps: 3,")));
         }
+    }
+
+    #[test]
+    fn indented_records_have_a_field_a_line_and_stay_the_same() {
+        let record = Record { skip_layers: vec![1, 22], ..example("a \"{b}\\\", [c]: d\n") };
+        let text = indented(&serde_json::to_string(&record).unwrap());
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines[0], lines[1], lines[lines.len() - 1]), ("{", "  \"program\": \"moss 0\",", "}"));
+        assert!(lines.contains(&"  \"skip_layers\": [1, 22],"), "{text}");
+        assert_eq!(indented("{not json"), "{not json");
     }
 
     #[test]

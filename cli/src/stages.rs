@@ -1,5 +1,6 @@
 //! The commands that run one stage alone.
 
+use std::io::IsTerminal;
 use std::path::Path;
 
 use moss_reference::backend::Tensor as _;
@@ -12,9 +13,10 @@ use crate::error::{CliError, Result};
 use crate::generate::latents;
 use crate::model::{self, Source};
 use crate::npy;
-use crate::output::Destination;
-use crate::progress::{Progress, listen_for_ctrl_c};
-use crate::record::{read_texts, write_png};
+use crate::output::{Destination, refuse_shared};
+use crate::progress::Progress;
+use crate::record::{self, RECORD_KEYWORD, read_texts, write_png};
+use crate::say;
 
 fn required_prompt(args: &args::PromptArgs) -> Result<String> {
     model::prompt(args)?.ok_or_else(|| CliError::Usage("--prompt TEXT is required (or --prompt-file)".into()))
@@ -24,7 +26,6 @@ fn required_prompt(args: &args::PromptArgs) -> Result<String> {
 ///
 /// # Errors
 /// What stops it.
-#[allow(clippy::print_stdout)]
 pub(crate) fn tokenize(args: &TokenizeArgs) -> Result<()> {
     let prompt = required_prompt(&args.prompt)?;
     let progress = Progress::new(false);
@@ -33,8 +34,7 @@ pub(crate) fn tokenize(args: &TokenizeArgs) -> Result<()> {
         model::encode_prompt(&tokenizer, "prompt", &prompt, args.prompt.max_seq, |w| progress.warn(w))?;
     progress.line(&format!("{} tokens", encoded.ids.len()));
     let ids: Vec<String> = encoded.ids.iter().map(u32::to_string).collect();
-    println!("{}", ids.join(" "));
-    Ok(())
+    say::out(&(ids.join(" ") + "\n"))
 }
 
 /// `moss encode`: text states to a file.
@@ -42,10 +42,11 @@ pub(crate) fn tokenize(args: &TokenizeArgs) -> Result<()> {
 /// # Errors
 /// What stops it; nothing is written then.
 pub(crate) fn encode(args: &EncodeArgs) -> Result<()> {
-    let prompt = required_prompt(&args.prompt)?;
     let mut progress = Progress::new(args.model.quiet);
-    listen_for_ctrl_c()?;
     let destination = Destination::check("-o", &args.output)?;
+    let inputs: Vec<_> = args.prompt.prompt_file.iter().map(|path| ("--prompt-file", &**path)).collect();
+    refuse_shared(&[&destination], &inputs, args.model.model.as_deref())?;
+    let prompt = required_prompt(&args.prompt)?;
     let source = Source::new(args.model.model.as_deref());
     let opened = backend::open(&args.model, &progress)?;
     opened.run(Encode { args, prompt, source, destination }, &mut progress)
@@ -73,7 +74,6 @@ impl Work for Encode<'_> {
         let data =
             backend.download(&states[0]).map_err(|error| CliError::failed("text states", error))?.to_f32();
         destination.write(|writer| npy::write(writer, states[0].shape(), &data))?;
-        progress.finish();
         progress.line(&format!("done: {} {:?}", args.output.display(), states[0].shape()));
         Ok(())
     }
@@ -85,8 +85,8 @@ impl Work for Encode<'_> {
 /// What stops it; nothing is written then.
 pub(crate) fn decode(args: &DecodeArgs) -> Result<()> {
     let mut progress = Progress::new(args.model.quiet);
-    listen_for_ctrl_c()?;
     let destination = Destination::check("-o", &args.output)?;
+    refuse_shared(&[&destination], &[("--latent-in", &args.latent_in)], args.model.model.as_deref())?;
     let (data, h, w) = latents("--latent-in", &args.latent_in, None)?;
     let (height, width) = (h * TOKEN_SIDE, w * TOKEN_SIDE);
     if height.max(width) > MAX_SIDE as usize || (height * width) as u64 > MAX_PIXELS {
@@ -119,7 +119,6 @@ impl Work for Decode<'_> {
         })?;
         let rgb = vae::to_rgb8(&pixels);
         destination.write(|writer| write_png(writer, &rgb, width as u32, height as u32, None))?;
-        progress.finish();
         progress.line(&format!("done: {} {width}x{height}", args.output.display()));
         Ok(())
     }
@@ -129,14 +128,19 @@ impl Work for Decode<'_> {
 ///
 /// # Errors
 /// A failure that names the file.
-#[allow(clippy::print_stdout)]
 pub(crate) fn inspect(file: &Path) -> Result<()> {
     let texts = read_texts(file)?;
     if texts.is_empty() {
         return Err(CliError::failed(file.display(), "no text in this picture"));
     }
+    let on_terminal = std::io::stdout().is_terminal();
+    let mut all = String::new();
     for (keyword, text) in texts {
-        println!("{keyword}: {text}");
+        let text = if keyword == RECORD_KEYWORD { record::indented(&text) } else { text };
+        let text = format!("{keyword}: {text}");
+        // A file piped on is as it is; a terminal obeys control characters.
+        let lines = text.split('\n').map(|line| if on_terminal { say::safe(line) } else { line.into() });
+        lines.for_each(|line| all += &(line + "\n"));
     }
-    Ok(())
+    say::out(&all)
 }

@@ -67,7 +67,7 @@ fn two_runs_any_threads_and_the_record_give_the_same_bytes() {
     assert!(read("a.png") == read("again.png"), "--from makes the same bytes");
     let inspect = moss(at, &["inspect", "a.png"]);
     let text = String::from_utf8(inspect.stdout).unwrap();
-    assert!(text.contains("\"prompt\":\"苹果\"") && text.contains("Negative prompt: blur"), "{text}");
+    assert!(text.contains("\n  \"prompt\": \"苹果\",\n") && text.contains("Negative prompt: blur"), "{text}");
     generate(at, &["--prompt", "苹果", "--negative", "blur", "--no-metadata", "-o", "plain.png"]);
     assert!(moss(at, &["inspect", "plain.png"]).status.code() == Some(1));
     assert_eq!(names(at), ["a.png", "again.png", "b.png", "c.png", "plain.png"]);
@@ -179,7 +179,6 @@ fn bad_places_and_folders_are_named_before_anything_runs() {
         (&["-o", "o.png", "--model", "empty"], "an empty folder"),
         (&["-o", "o.png", "--noise-in", "file"], "--noise-in"),
         (&["-o", "o.png", "--from", "file"], "file"),
-        (&["-o", "/dev/full"], "/dev/full"),
     ];
     for (args, named) in cases {
         let output = generate(at, &[&["--prompt", "x"], *args].concat());

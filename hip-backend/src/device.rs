@@ -7,6 +7,7 @@
 
 use std::ffi::{CString, c_void};
 use std::fmt;
+use std::io::Write as _;
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -354,7 +355,11 @@ impl Stream {
         let device = &self.device;
         if device.trace {
             let place = device.place().to_string();
-            eprintln!("launch {kernel} grid {grid:?} block {block:?} lds {lds} ({place})");
+            // A trace that nobody reads any more ends no run.
+            let _ = writeln!(
+                std::io::stderr(),
+                "launch {kernel} grid {grid:?} block {block:?} lds {lds} ({place})"
+            );
         }
         {
             let mut place = device.place();
