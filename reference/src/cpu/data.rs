@@ -9,6 +9,7 @@ use super::simd::simd_kernel;
 use super::{CpuBackend, CpuStage, CpuTensor};
 use crate::backend::{DType, HostData, StageSpec, Tensor};
 use crate::shapes;
+use crate::weights::Bytes;
 
 /// Elements that one task converts.
 const CHUNK: usize = 1 << 16;
@@ -29,6 +30,7 @@ simd_kernel! {
 
 /// [`crate::backend::Backend::load`]: fixed weights are looked up (converted when they are not bf16), blocks stay in the file.
 pub fn load(spec: StageSpec) -> CpuStage {
+    read_ahead(&spec, 0);
     let fixed = spec.fixed.iter().map(|weight| CpuTensor::weight(&spec.checkpoint, weight)).collect();
     CpuStage { spec, fixed }
 }
@@ -38,8 +40,18 @@ pub fn fixed(stage: &CpuStage) -> Vec<CpuTensor> {
     stage.fixed.clone()
 }
 
+/// Lets the disk read a block while what comes before it is computed.
+fn read_ahead(spec: &StageSpec, index: usize) {
+    let weights = spec.blocks.get(index).into_iter().flatten().flat_map(|weight| &weight.parts);
+    let parts: Vec<Bytes> = weights.map(|name| spec.checkpoint.get(name).bytes().clone()).collect();
+    if !parts.is_empty() {
+        std::thread::spawn(move || parts.iter().for_each(Bytes::read_ahead));
+    }
+}
+
 /// [`crate::backend::Backend::block`].
 pub fn block(stage: &CpuStage, index: usize) -> Vec<CpuTensor> {
+    read_ahead(&stage.spec, index + 1);
     stage.spec.blocks[index].iter().map(|weight| CpuTensor::weight(&stage.spec.checkpoint, weight)).collect()
 }
 

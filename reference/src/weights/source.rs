@@ -45,6 +45,15 @@ impl Deref for Bytes {
 }
 
 impl Bytes {
+    /// Asks the system to read a mapped file's part into its cache; waits until the disk has taken the requests, and cannot fail.
+    pub fn read_ahead(&self) {
+        #[cfg(unix)]
+        if let Owner::Mapped(map) = &*self.owner {
+            // It is a hint: without it the same bytes are read later.
+            let _ = map.advise_range(memmap2::Advice::WillNeed, self.range.start, self.range.len());
+        }
+    }
+
     /// A part of these bytes.
     pub(super) fn slice(&self, range: Range<usize>) -> Self {
         let start = self.range.start;
