@@ -1,11 +1,11 @@
 //! The real binary: where its outputs go, what it says when nobody listens, and how signals end it.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -251,27 +251,44 @@ fn a_signal_ends_a_program_that_waits_for_its_prompt() {
     }
 }
 
-#[test]
-fn ctrl_c_says_what_follows_and_the_run_ends_after_a_block() {
-    let folder = tempfile::tempdir().unwrap();
-    let args = ["--prompt", "x", "--size", "512x512", "--steps", "1000", "--backend", "cpu", "-o", "o.png"];
-    let mut child = moss(folder.path(), &args).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = child.stderr.take().unwrap();
-    let mut text = String::new();
-    let mut until = |sign: &str| {
-        let mut byte = [0];
-        while !text.contains(sign) && said.read(&mut byte).unwrap() == 1 {
-            text.push(byte[0] as char);
-        }
-        text.clone()
+/// Starts a long run, sends Ctrl-C inside a block and waits for the line that follows.
+fn stopping(folder: &Path, size: &str) -> (Child, BufReader<ChildStderr>) {
+    let run = ["--prompt", "x", "--size", size, "--steps", "1000", "--backend", "cpu", "--threads", "1"];
+    let args = [&run[..], &["-o", "o.png"]].concat();
+    let mut child = moss(folder, &args).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut next = || {
+        let mut line = String::new();
+        assert!(said.read_line(&mut line).unwrap() > 0, "the run has ended");
+        line
     };
-    until("dit load ");
-    thread::sleep(Duration::from_millis(300));
+    while !next().starts_with("dit load ") {}
+    thread::sleep(Duration::from_millis(500));
     signal(&child, "-INT");
+    while next() != "stopping after this block\n" {}
+    (child, said)
+}
+
+#[test]
+fn ctrl_c_ends_a_run_after_a_block() {
+    let folder = tempfile::tempdir().unwrap();
+    let (child, mut said) = stopping(folder.path(), "512x512");
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert_eq!((ends(child).status.code(), rest.as_str()), (Some(130), "moss: cancelled\n"));
+    assert!(names(folder.path()).is_empty());
+}
+
+#[test]
+fn a_second_ctrl_c_waits_for_no_block() {
+    let folder = tempfile::tempdir().unwrap();
+    // A block of so many tokens takes a thread several seconds.
+    let (child, said) = stopping(folder.path(), "2048x2048");
     let begin = Instant::now();
-    let text = until("moss: cancelled\n");
-    assert!(text.contains("\nstopping after this block\nmoss: cancelled\n"), "{text}");
-    assert_eq!(ends(child).status.code(), Some(130), "after {:?}", begin.elapsed());
+    signal(&child, "-INT");
+    assert_eq!(ends(child).status.code(), Some(130));
+    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    drop(said);
     assert!(names(folder.path()).is_empty());
 }
 
