@@ -350,7 +350,10 @@ pub(crate) const MAX_SIDE: u32 = 4096;
 pub(crate) const MAX_PIXELS: u64 = 4_200_000;
 
 /// Checks one side: a positive multiple of 16 up to [`MAX_SIDE`].
-fn check_side(option: &str, side: u32) -> Result<()> {
+///
+/// # Errors
+/// A usage error that names `option` and the nearest legal sides.
+pub(crate) fn check_side(option: &str, side: u32) -> Result<()> {
     let usage = |message: String| Err(CliError::Usage(format!("{option}: {message}")));
     if side > MAX_SIDE {
         return usage(format!("{side} is over {MAX_SIDE}, the longest side"));
@@ -367,6 +370,22 @@ fn check_side(option: &str, side: u32) -> Result<()> {
         };
     }
     Ok(())
+}
+
+/// Checks a picture's number of pixels.
+///
+/// # Errors
+/// A usage error above [`MAX_PIXELS`].
+pub(crate) fn check_pixels(option: &str, width: u32, height: u32) -> Result<()> {
+    let pixels = u64::from(width) * u64::from(height);
+    if pixels <= MAX_PIXELS {
+        return Ok(());
+    }
+    Err(CliError::Usage(format!(
+        "{option}: {width}x{height} is {:.2} megapixels, at most {:.1} are possible",
+        pixels as f64 / 1e6,
+        MAX_PIXELS as f64 / 1e6
+    )))
 }
 
 /// The picture's size from `--size`, or `--width` and `--height`, or what holds without them.
@@ -388,15 +407,8 @@ pub(crate) fn picture_size(args: &GenerateArgs, default: (u32, u32)) -> Result<(
         if args.size.is_some() { ("--size (width)", "--size (height)") } else { ("--width", "--height") };
     check_side(w_option, width)?;
     check_side(h_option, height)?;
-    let pixels = u64::from(width) * u64::from(height);
-    if pixels > MAX_PIXELS {
-        let option = if args.size.is_some() { "--size" } else { "--width and --height" };
-        return Err(CliError::Usage(format!(
-            "{option}: {width}x{height} is {:.2} megapixels, at most {:.1} are possible",
-            pixels as f64 / 1e6,
-            MAX_PIXELS as f64 / 1e6
-        )));
-    }
+    let option = if args.size.is_some() { "--size" } else { "--width and --height" };
+    check_pixels(option, width, height)?;
     Ok((width, height))
 }
 

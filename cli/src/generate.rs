@@ -1,15 +1,17 @@
 //! `moss --prompt TEXT -o FILE.png`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use half::bf16;
 use moss_reference::backend::HostData;
 use moss_reference::dit::Dit;
+use moss_reference::model::check_values;
 use moss_reference::noise::randn;
 use moss_reference::pipeline::{self, Guidance, Model, Start, TOKEN_SIDE};
 use moss_reference::sampler;
 use moss_reference::vae::{self, Vae};
 
+use crate::again::Again;
 use crate::args::{self, GenerateArgs};
 use crate::backend::{self, Machine, Work, tell_notes};
 use crate::error::{CliError, Result};
@@ -34,8 +36,9 @@ struct Request {
     shift: f64,
     seed: u64,
     max_seq: usize,
-    text_in: Option<(PathBuf, Option<PathBuf>)>,
-    noise_in: Option<PathBuf>,
+    /// Text states of the cond row and, if there is one, the uncond row; empty when a prompt gives them.
+    text_in: Vec<npy::Array>,
+    noise_in: Option<npy::Array>,
 }
 
 /// Runs the command.
@@ -59,19 +62,17 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         args.latent_out.as_deref().map(|path| Destination::check("--latent-out", path)).transpose()?;
     refuse_shared_places(args, picture.iter().chain(&latent_out).collect())?;
 
-    let again = args.from.as_deref().map(record::read_record).transpose()?;
-    if let Some(record) = &again
-        && !record.from_files.is_empty()
-    {
-        let list = record.from_files.join(" and ");
-        progress
-            .warn(&format!("--from: the picture's {list} came from files, which its record does not hold"));
-    }
+    let again = args.from.as_deref().map(|path| Again::read(path, |w| progress.warn(w))).transpose()?;
     let source = Source::new(args.model.model.as_deref());
-    let defaults = Defaults::new(&source, again.as_ref());
-    let request = request(args, &defaults, &source)?;
+    let request = request(args, &Defaults::new(&source, again.as_ref()))?;
+    if let Some(again) = &again {
+        again.check_files(&request.text_in, request.noise_in.as_ref())?;
+    }
     if !source.is_demo() {
         warn_of_size(&request, &progress);
+    }
+    if args.negative.as_ref().is_some_and(|text| !text.is_empty()) && !request.guidance.has_uncond() {
+        progress.warn("--negative has no effect with --cfg 1");
     }
 
     let opened = backend::open(&args.model, &progress)?;
@@ -83,7 +84,7 @@ struct Generation<'a> {
     args: &'a GenerateArgs,
     source: Source,
     request: Request,
-    again: Option<Record>,
+    again: Option<Again>,
     picture: Option<Destination>,
     latent_out: Option<Destination>,
 }
@@ -95,53 +96,52 @@ impl Work for Generation<'_> {
         if source.is_demo() {
             progress.line("model: the small demo model inside this program (--model DIR uses MOSS-Image)");
         }
-        let identity = model.identity();
-        if let Some(record) = &again
-            && record.weights != identity
-        {
-            return Err(CliError::Failed(format!(
-                "--from: the picture was made with the model \"{}\" (weights {}), this one is \"{}\" (weights {identity})",
-                record.model, record.weights, source.name
-            )));
+        let identity = model.identity(&source.source).map_err(|error| CliError::Failed(error.to_string()))?;
+        if let Some(again) = &again {
+            again.check_model(&identity, &source.name)?;
+            if again.record.backend != backend.record_name() {
+                progress.warn(&format!(
+                    "--from: the picture was made with {}, this is {}; it may differ",
+                    again.record.backend,
+                    backend.record_name()
+                ));
+            }
         }
         let guidance = with_default_skips(args, &request, &model, again.as_ref())?;
         let request = Request { guidance, ..request };
+        check_text_width(args, &request, &model)?;
         if args.dry_run {
             return dry_run(backend, &model, &source, &request, progress);
         }
-        let record =
-            (!args.no_metadata).then(|| record_of(&request, &source, identity, backend.record_name()));
+        let record = (!args.no_metadata).then(|| record_of(&request, identity, backend.record_name()));
         generate(backend, &model, &source, &request, progress, picture, latent_out, record)
     }
 }
 
 /// What the picture will say about itself.
-fn record_of(request: &Request, source: &Source, weights: String, backend: String) -> Record {
+fn record_of(request: &Request, model: String, backend: String) -> Record {
     Record {
         program: concat!("moss ", env!("CARGO_PKG_VERSION")).into(),
-        model: source.name.clone(),
-        weights,
+        model,
         prompt: request.prompt.clone(),
         negative: request.negative.clone(),
+        text_in: request.text_in.iter().map(|array| array.sha256.clone()).collect(),
         width: request.width,
         height: request.height,
         steps: request.steps,
         cfg: request.guidance.cfg,
         shift: request.shift,
         seed: request.seed,
+        noise_in: request.noise_in.as_ref().map(|array| array.sha256.clone()),
         skip_layers: request.guidance.skip_layers.clone(),
         skip_start: request.guidance.skip_start,
         skip_stop: request.guidance.skip_stop,
         max_seq: request.max_seq,
-        sampler: "euler".into(),
-        noise_layout: "torch-cpu".into(),
+        sampler: record::SAMPLER.into(),
+        schedule: record::SCHEDULE.into(),
+        noise_layout: record::NOISE_LAYOUT.into(),
         backend,
-        tier: "reference".into(),
-        from_files: [("text", request.text_in.is_some()), ("noise", request.noise_in.is_some())]
-            .iter()
-            .filter(|(_, given)| *given)
-            .map(|(name, _)| name.to_string())
-            .collect(),
+        tier: record::TIER.into(),
     }
 }
 
@@ -154,35 +154,31 @@ fn dry_run<B: Machine>(
     progress: &Progress,
 ) -> Result<()> {
     let (h, w) = (request.height as usize / TOKEN_SIDE, request.width as usize / TOKEN_SIDE);
-    let lengths = match text_arrays(request, model)? {
-        Some(arrays) => arrays.iter().map(|array| array.shape[0]).collect(),
-        None => prompt_ids(source, request, progress)?.iter().map(Vec::len).collect::<Vec<_>>(),
+    let lengths: Vec<usize> = match request.text_in.is_empty() {
+        false => request.text_in.iter().map(|array| array.shape[0]).collect(),
+        true => prompt_ids(source, request, progress)?.iter().map(Vec::len).collect(),
     };
     let mut stages = model.stages(h, w, &lengths);
-    if request.text_in.is_some() {
+    if !request.text_in.is_empty() {
         drop(stages.take_text_encoder());
     }
     stages.admit(backend)?;
     say::out(&backend.plan_text(&stages))
 }
 
-/// The files of `--text-in`: the cond row's and the uncond row's.
-fn text_files(list: &str) -> (PathBuf, Option<PathBuf>) {
-    match list.split_once(',') {
-        Some((cond, uncond)) => (cond.into(), Some(uncond.into())),
-        None => (list.into(), None),
-    }
+/// The files of `--text-in`: the cond row's and perhaps the uncond row's.
+fn text_files(list: &str) -> impl Iterator<Item = &Path> {
+    list.splitn(2, ',').map(Path::new)
 }
 
 /// Refuses outputs that are the same file, or one that the run reads.
 fn refuse_shared_places(args: &GenerateArgs, outputs: Vec<&Destination>) -> Result<()> {
-    let texts = args.text_in.as_deref().map(text_files);
-    let texts = texts.iter().flat_map(|(cond, uncond)| std::iter::once(cond).chain(uncond));
+    let texts = args.text_in.as_deref().into_iter().flat_map(text_files);
     let inputs: Vec<(&str, &Path)> =
         [("--prompt-file", &args.prompt.prompt_file), ("--noise-in", &args.noise_in), ("--from", &args.from)]
             .into_iter()
             .filter_map(|(option, path)| Some((option, path.as_deref()?)))
-            .chain(texts.map(|path| ("--text-in", path.as_path())))
+            .chain(texts.map(|path| ("--text-in", path)))
             .collect();
     refuse_shared(&outputs, &inputs, args.model.model.as_deref())
 }
@@ -202,8 +198,8 @@ struct Defaults {
 }
 
 impl Defaults {
-    fn new(source: &Source, again: Option<&Record>) -> Self {
-        match again {
+    fn new(source: &Source, again: Option<&Again>) -> Self {
+        match again.map(|again| &again.record) {
             Some(r) => Self {
                 prompt: Some(r.prompt.clone()),
                 negative: r.negative.clone(),
@@ -232,41 +228,60 @@ impl Defaults {
     }
 }
 
-fn request(args: &GenerateArgs, defaults: &Defaults, _source: &Source) -> Result<Request> {
+fn request(args: &GenerateArgs, defaults: &Defaults) -> Result<Request> {
+    let usage = |message: String| Err(CliError::Usage(message));
     let (width, height) = args::picture_size(args, defaults.size)?;
-    let text_in = args.text_in.as_deref().map(text_files);
-    let prompt = match model::prompt(&args.prompt)?.or_else(|| defaults.prompt.clone()) {
-        Some(prompt) => prompt,
-        None if text_in.is_some() => String::new(),
-        None => {
-            return Err(CliError::Usage(
-                "--prompt TEXT is required (or --prompt-file, --text-in, --from)".into(),
-            ));
-        }
-    };
-    let negative = match &args.negative {
-        Some(text) => model::utf8("--negative", text)?,
-        None => defaults.negative.clone(),
-    };
+    let cfg = args::cfg(args.cfg.unwrap_or(defaults.cfg))?;
     let skip_start = args::progress("--skip-start", args.skip_start.unwrap_or(defaults.skip_start))?;
     let skip_stop = args::progress("--skip-stop", args.skip_stop.unwrap_or(defaults.skip_stop))?;
+    if skip_start > skip_stop {
+        return usage(format!("--skip-start: {skip_start} is above --skip-stop {skip_stop}"));
+    }
+    let guidance = Guidance { cfg, skip_layers: Vec::new(), skip_start, skip_stop };
+    let steps = args.steps.map_or(Ok(defaults.steps), args::steps)?;
+    let shift = args::shift(args.shift.unwrap_or(defaults.shift))?;
+    let seed = args.seed.map_or(Ok(defaults.seed), args::seed)?;
+    let mut max_seq = args::max_seq(args.prompt.max_seq.unwrap_or(defaults.max_seq))?;
+
+    let (mut prompt, mut negative) = (String::new(), String::new());
+    let mut text_in = Vec::new();
+    if let Some(list) = &args.text_in {
+        for (option, given) in
+            [("--negative", args.negative.is_some()), ("--max-seq", args.prompt.max_seq.is_some())]
+        {
+            if given {
+                return usage(format!("--text-in: the text states are given, {option} has no place"));
+            }
+        }
+        max_seq = MAX_SEQ;
+        text_in = text_arrays(list, guidance.has_uncond())?;
+    } else {
+        prompt = match model::prompt(&args.prompt)?.or_else(|| defaults.prompt.clone()) {
+            Some(prompt) => prompt,
+            None => {
+                return usage("--prompt TEXT is required (or --prompt-file, --text-in, --from)".into());
+            }
+        };
+        negative = match &args.negative {
+            Some(text) => model::utf8("--negative", text)?,
+            None => defaults.negative.clone(),
+        };
+    }
+    let size = (height as usize / TOKEN_SIDE, width as usize / TOKEN_SIDE);
+    let noise_in =
+        args.noise_in.as_deref().map(|path| latents("--noise-in", path, Some(size))).transpose()?;
     Ok(Request {
         prompt,
         negative,
         width,
         height,
-        steps: args.steps.map_or(Ok(defaults.steps), args::steps)?,
-        guidance: Guidance {
-            cfg: args::cfg(args.cfg.unwrap_or(defaults.cfg))?,
-            skip_layers: Vec::new(),
-            skip_start,
-            skip_stop,
-        },
-        shift: args::shift(args.shift.unwrap_or(defaults.shift))?,
-        seed: args.seed.map_or(Ok(defaults.seed), args::seed)?,
-        max_seq: args::max_seq(args.prompt.max_seq.unwrap_or(defaults.max_seq))?,
+        steps,
+        guidance,
+        shift,
+        seed,
+        max_seq,
         text_in,
-        noise_in: args.noise_in.clone(),
+        noise_in: noise_in.map(|(array, ..)| array),
     })
 }
 
@@ -275,11 +290,11 @@ fn with_default_skips(
     args: &GenerateArgs,
     request: &Request,
     model: &Model,
-    again: Option<&Record>,
+    again: Option<&Again>,
 ) -> Result<Guidance> {
     let skip_layers = match (&args.skip_layers, again) {
         (Some(text), _) => args::skip_layers(text, model.config.dit.num_layers)?,
-        (None, Some(record)) => record.skip_layers.clone(),
+        (None, Some(again)) => again.skip_layers(model.config.dit.num_layers)?,
         (None, None) => model.config.dit.uncond_skip_layers.clone(),
     };
     Ok(Guidance { skip_layers, ..request.guidance.clone() })
@@ -312,7 +327,7 @@ fn generate<B: Machine>(
         progress.line(&format!("schedule: {} of {} steps differ", sigmas.len() - 1, request.steps));
     }
     let noise = match &request.noise_in {
-        Some(path) => latents("--noise-in", path, Some((h, w)))?.0,
+        Some(array) => array.data.clone(),
         None => randn(request.seed, LATENT_CHANNELS * h * w),
     };
 
@@ -416,15 +431,16 @@ fn text_states<B: Machine>(
     h: usize,
     w: usize,
 ) -> Result<(Vec<B::Tensor>, f64, pipeline::Stages)> {
-    if let Some(arrays) = text_arrays(request, model)? {
-        let lengths: Vec<usize> = arrays.iter().map(|array| array.shape[0]).collect();
+    if !request.text_in.is_empty() {
+        let lengths: Vec<usize> = request.text_in.iter().map(|array| array.shape[0]).collect();
         let mut stages = model.stages(h, w, &lengths);
         drop(stages.take_text_encoder());
         stages.admit(backend)?;
-        let states = arrays
-            .into_iter()
+        let states = request
+            .text_in
+            .iter()
             .map(|array| {
-                let data = array.data.into_iter().map(bf16::from_f32).collect();
+                let data = array.data.iter().copied().map(bf16::from_f32).collect();
                 backend.upload(HostData::Bf16(data), &array.shape)
             })
             .collect::<std::result::Result<Vec<_>, _>>()
@@ -453,34 +469,39 @@ fn prompt_ids(source: &Source, request: &Request, progress: &Progress) -> Result
     texts.into_iter().take(rows).map(|text| Ok(encode(text)?.ids)).collect()
 }
 
-/// The text states that `--text-in` names, one array a row.
-fn text_arrays(request: &Request, model: &Model) -> Result<Option<Vec<npy::Array>>> {
-    let Some((cond_file, uncond_file)) = &request.text_in else { return Ok(None) };
-    let uncond = request.guidance.has_uncond();
-    if uncond != uncond_file.is_some() {
-        let need =
-            if uncond { "two files (cond,uncond) unless --cfg is 1" } else { "one file when --cfg is 1" };
-        return Err(CliError::Usage(format!("--text-in: {need}")));
+/// The text states that `--text-in` names, each `[L, width]` or `[1, L, width]`, one array a row.
+fn text_arrays(list: &str, uncond: bool) -> Result<Vec<npy::Array>> {
+    match (uncond, text_files(list).count()) {
+        (true, 1) => {
+            return Err(CliError::Usage("--text-in: two files (cond,uncond) unless --cfg is 1".into()));
+        }
+        (false, 2) => return Err(CliError::Usage("--text-in: one file when --cfg is 1".into())),
+        _ => {}
     }
-    let width = model.config.dit.text_dim;
-    let files = std::iter::once(cond_file).chain(uncond_file);
-    files.map(|path| text_array(path, width)).collect::<Result<Vec<_>>>().map(Some)
+    let read = |file: &Path| {
+        let mut array = npy::read("--text-in", file)?;
+        if array.shape.len() == 3 && array.shape[0] == 1 {
+            array.shape.remove(0);
+        }
+        // The states are bf16, and what is finite in f32 need not be.
+        let rounded: Vec<f32> = array.data.iter().map(|&x| bf16::from_f32(x).to_f32()).collect();
+        check_values(&format!("--text-in {} in bf16", file.display()), &rounded)?;
+        Ok(npy::Array { data: rounded, ..array })
+    };
+    text_files(list).map(read).collect()
 }
 
-/// Text states from a file, `[L, width]` or `[1, L, width]`.
-fn text_array(path: &Path, width: usize) -> Result<npy::Array> {
-    let mut array = npy::read("--text-in", path)?;
-    if array.shape.len() == 3 && array.shape[0] == 1 {
-        array.shape.remove(0);
+/// The width of given text states, which only the model knows.
+fn check_text_width(args: &GenerateArgs, request: &Request, model: &Model) -> Result<()> {
+    let width = model.config.dit.text_dim;
+    let files = args.text_in.as_deref().into_iter().flat_map(text_files);
+    for (file, array) in files.zip(&request.text_in) {
+        if !matches!(array.shape[..], [length, found] if length > 0 && found == width) {
+            let reason = format!("shape {:?}, [L, {width}] expected", array.shape);
+            return Err(CliError::failed(format!("--text-in {}", file.display()), reason));
+        }
     }
-    match array.shape[..] {
-        [length, found] if length > 0 && found == width => Ok(array),
-        _ => Err(CliError::Failed(format!(
-            "--text-in {}: shape {:?}, [L, {width}] expected",
-            path.display(),
-            array.shape
-        ))),
-    }
+    Ok(())
 }
 
 /// Latents or noise from a file, `[128, h, w]` or `[1, 128, h, w]`, with `h` and `w`.
@@ -491,14 +512,14 @@ pub(crate) fn latents(
     option: &str,
     path: &Path,
     size: Option<(usize, usize)>,
-) -> Result<(Vec<f32>, usize, usize)> {
+) -> Result<(npy::Array, usize, usize)> {
     let mut array = npy::read(option, path)?;
     if array.shape.len() == 4 && array.shape[0] == 1 {
         array.shape.remove(0);
     }
     let fits = |h: usize, w: usize| size.is_none_or(|size| size == (h, w)) && h > 0 && w > 0;
     match array.shape[..] {
-        [LATENT_CHANNELS, h, w] if fits(h, w) => Ok((array.data, h, w)),
+        [LATENT_CHANNELS, h, w] if fits(h, w) => Ok((array, h, w)),
         _ => {
             let expected = size.map_or("[128, h, w]".into(), |(h, w)| format!("[128, {h}, {w}]"));
             let message =

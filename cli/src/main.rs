@@ -1,11 +1,13 @@
 //! The moss command.
 
+mod again;
 mod args;
 mod backend;
 mod conformance;
 mod embedded;
 mod error;
 mod generate;
+mod input;
 mod interrupt;
 mod model;
 mod npy;

@@ -1,6 +1,5 @@
 //! The model that a command works with, and the text of a prompt.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use moss_reference::pipeline::Model;
@@ -10,6 +9,7 @@ use moss_reference::weights::ModelSource;
 use crate::args::{self, PromptArgs};
 use crate::embedded;
 use crate::error::{CliError, Result};
+use crate::input;
 
 /// Official limit of a prompt in tokens.
 pub(crate) const MAX_SEQ: usize = 4096;
@@ -18,7 +18,7 @@ pub(crate) const MAX_SEQ: usize = 4096;
 pub(crate) struct Source {
     /// Where to read.
     pub source: ModelSource,
-    /// `demo` or the folder's name, for messages and records.
+    /// `demo` or the folder's name, for messages.
     pub name: String,
     /// Picture size without flags.
     pub size: (u32, u32),
@@ -90,10 +90,11 @@ pub(crate) fn utf8(option: &str, text: &std::ffi::OsStr) -> Result<String> {
     Ok(text.to_string())
 }
 
-/// The prompt from `--prompt`, `--prompt-file` or standard input; a byte order mark is dropped, nothing else is touched.
+/// The prompt from `--prompt`, `--prompt-file` or standard input. Editors and shells put a byte order mark before a text and a
+/// newline behind it: one of each is dropped, nothing else is touched.
 ///
 /// # Errors
-/// A usage error when it is not UTF-8, a failure when the file cannot be read.
+/// A usage error when it is not UTF-8, a failure when the file cannot be read or is too long.
 pub(crate) fn prompt(args: &PromptArgs) -> Result<Option<String>> {
     let (option, path) = match (&args.prompt, &args.prompt_file) {
         (Some(text), _) if text != "-" => return utf8("--prompt", text).map(Some),
@@ -101,17 +102,17 @@ pub(crate) fn prompt(args: &PromptArgs) -> Result<Option<String>> {
         (None, Some(path)) => ("--prompt-file", path.as_path()),
         (None, None) => return Ok(None),
     };
-    let mut bytes = Vec::new();
-    let read = if path == Path::new("-") {
-        std::io::stdin().lock().read_to_end(&mut bytes)
-    } else {
-        std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes))
+    let read = match path == Path::new("-") {
+        true => input::read_stream(std::io::stdin().lock(), input::PROMPT),
+        false => input::read(path, input::PROMPT, true),
     };
-    read.map_err(|error| CliError::failed(format!("{option} {}", path.display()), error))?;
+    let bytes = read.map_err(|reason| CliError::failed(format!("{option} {}", path.display()), reason))?;
     let text = String::from_utf8(bytes).map_err(|error| {
         CliError::Usage(format!("{option} {}: the text is not UTF-8: {error}", path.display()))
     })?;
-    Ok(Some(text.strip_prefix('\u{feff}').unwrap_or(&text).to_string()))
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let line = text.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
+    Ok(Some(line.unwrap_or(text).to_string()))
 }
 
 /// Token ids of a prompt, with warnings for what its author should know.

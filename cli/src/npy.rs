@@ -3,49 +3,84 @@
 use std::io::Write;
 use std::path::Path;
 
-use npyz::{DType, NpyFile, TypeChar, WriterBuilder};
+use moss_reference::model::check_values;
+use moss_reference::weights::disguise;
+use npyz::{DType, NpyFile, NpyHeader, TypeChar, WriterBuilder};
+use sha2::{Digest, Sha256};
 
 use crate::error::{CliError, Result};
+use crate::input;
 
 /// A float array: shape and elements, row-major.
+#[derive(Clone, Debug)]
 pub(crate) struct Array {
     /// Shape.
     pub shape: Vec<usize>,
     /// Elements as f32.
     pub data: Vec<f32>,
+    /// SHA-256 of the file, in hexadecimal.
+    pub sha256: String,
 }
 
-/// Reads a float array (f16, f32 or f64, C order) that `option` named.
+/// Reads a float array (f16, f32 or f64, C order) that `option` named; its values are finite and have variance.
 ///
 /// # Errors
 /// A failure that names the option, the file and what was expected.
 pub(crate) fn read(option: &str, path: &Path) -> Result<Array> {
-    let failed =
-        |error: &dyn std::fmt::Display| CliError::failed(format!("{option} {}", path.display()), error);
-    let bytes = std::fs::read(path).map_err(|error| failed(&error))?;
-    let npy = NpyFile::new(&bytes[..]).map_err(|error| failed(&error))?;
-    if npy.order() != npyz::Order::C {
-        return Err(failed(&"Fortran order, C order expected"));
+    let name = format!("{option} {}", path.display());
+    let failed = |reason: String| CliError::failed(&name, reason);
+    let bytes = input::read(path, input::ARRAY, false).map_err(failed)?;
+    let (shape, data) = parse(&bytes).map_err(failed)?;
+    check_values(&name, &data)?;
+    Ok(Array { shape, data, sha256: format!("{:x}", Sha256::digest(&bytes)) })
+}
+
+/// Shape and elements of a file's bytes.
+fn parse(bytes: &[u8]) -> std::result::Result<(Vec<usize>, Vec<f32>), String> {
+    if !bytes.starts_with(b"\x93NUMPY") {
+        return Err(disguise(bytes).map_or("".into(), |found| format!("{found}, ")) + "not a .npy file");
     }
-    let shape: Vec<usize> = npy.shape().iter().map(|&n| n as usize).collect();
-    let dtype = npy.dtype();
+    let needs = |end: usize| format!("has {} bytes, needs {end}", bytes.len());
+    let begin = data_begin(bytes).ok_or_else(|| needs(12))?;
+    let mut rest = bytes.get(begin..).ok_or_else(|| needs(begin))?;
+    let damaged = |_: std::io::Error| "a .npy file with a damaged header".to_string();
+    let header = NpyHeader::from_reader(bytes).map_err(damaged)?;
+    if header.order() != npyz::Order::C {
+        return Err("Fortran order, C order expected".into());
+    }
+    let dtype = header.dtype();
     let kind = match &dtype {
         DType::Plain(plain) => (plain.type_char(), plain.size_field()),
-        _ => return Err(failed(&"a plain float array expected")),
+        _ => return Err("a plain float array expected".into()),
     };
-    let data: std::io::Result<Vec<f32>> = match kind {
-        (TypeChar::Float, 2) => npy
-            .data::<half::f16>()
-            .map_err(|error| failed(&error))?
-            .map(|x| x.map(half::f16::to_f32))
-            .collect(),
-        (TypeChar::Float, 4) => npy.data::<f32>().map_err(|error| failed(&error))?.collect(),
-        (TypeChar::Float, 8) => {
-            npy.data::<f64>().map_err(|error| failed(&error))?.map(|x| x.map(|x| x as f32)).collect()
-        }
-        _ => return Err(failed(&format!("elements are {}, floats expected", dtype.descr()))),
+    let size = match kind {
+        (TypeChar::Float, size @ (2 | 4 | 8)) => size as usize,
+        _ => return Err(format!("elements are {}, floats expected", dtype.descr())),
     };
-    Ok(Array { shape, data: data.map_err(|error| failed(&error))? })
+    let shape: Vec<usize> = header.shape().iter().map(|&n| n as usize).collect();
+    let end = shape.iter().try_fold(size, |n, &side| n.checked_mul(side)).and_then(|n| n.checked_add(begin));
+    let end = end.ok_or_else(|| format!("shape {shape:?} is too large"))?;
+    match bytes.len() {
+        found if found < end => return Err(needs(end)),
+        found if found > end => return Err(format!("has {found} bytes, {end} expected")),
+        _ => {}
+    }
+    let npy = NpyFile::with_header(header, &mut rest);
+    let data: std::io::Result<Vec<f32>> = match size {
+        2 => npy.data::<half::f16>().map_err(|_| "not f16")?.map(|x| x.map(half::f16::to_f32)).collect(),
+        4 => npy.data::<f32>().map_err(|_| "not f32")?.collect(),
+        _ => npy.data::<f64>().map_err(|_| "not f64")?.map(|x| x.map(|x| x as f32)).collect(),
+    };
+    Ok((shape, data.map_err(|error| error.to_string())?))
+}
+
+/// Where the elements begin: the header's length is two bytes in version 1 of the format, four since.
+fn data_begin(bytes: &[u8]) -> Option<usize> {
+    let length = |n: usize| bytes.get(8..8 + n);
+    match bytes.get(6)? {
+        1 => length(2).map(|n| 10 + usize::from(u16::from_le_bytes([n[0], n[1]]))),
+        _ => length(4).map(|n| 12 + u32::from_le_bytes([n[0], n[1], n[2], n[3]]) as usize),
+    }
 }
 
 /// Writes an f32 array.
@@ -63,20 +98,52 @@ pub(crate) fn write(writer: &mut dyn Write, shape: &[usize], data: &[f32]) -> st
 mod tests {
     use super::*;
 
+    fn bytes(shape: &[usize], data: &[f32]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write(&mut bytes, shape, data).unwrap();
+        bytes
+    }
+
     #[test]
     fn arrays_come_back() {
+        let data = [0.0, -1.5, 2.0, f32::NAN, f32::INFINITY, 1e-40];
+        let (shape, found) = parse(&bytes(&[2, 3], &data)).unwrap();
+        assert_eq!(shape, [2, 3]);
+        let bits = |list: &[f32]| list.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&found), bits(&data));
+    }
+
+    #[test]
+    fn lengths_that_do_not_fit_give_both() {
+        let whole = bytes(&[2, 3], &[0.0; 6]);
+        let n = whole.len();
+        for (length, needs) in [(n - 3, n), (n - 24, n), (40, n - 24), (8, 12)] {
+            let expected = format!("has {length} bytes, needs {needs}");
+            assert_eq!(parse(&whole[..length]).unwrap_err(), expected);
+        }
+        let longer = [&whole[..], b"x"].concat();
+        assert_eq!(parse(&longer).unwrap_err(), format!("has {} bytes, {n} expected", n + 1));
+    }
+
+    #[test]
+    fn what_is_no_array_is_told() {
+        assert_eq!(parse(b"not an array").unwrap_err(), "not a .npy file");
+        assert!(parse(b"version https://git-lfs.github.com/spec/v1").unwrap_err().contains("Git LFS"));
+        let mut damaged = bytes(&[1], &[0.0]);
+        damaged[12] = b'?';
+        assert_eq!(parse(&damaged).unwrap_err(), "a .npy file with a damaged header");
+    }
+
+    #[test]
+    fn values_are_checked_as_soon_as_they_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.npy");
-        let mut bytes = Vec::new();
-        write(&mut bytes, &[2, 3], &[0.0, -1.5, 2.0, f32::NAN, f32::INFINITY, 1e-40]).unwrap();
-        std::fs::write(&path, &bytes).unwrap();
-        let array = read("--x", &path).unwrap();
-        assert_eq!(array.shape, [2, 3]);
-        assert_eq!(array.data[1], -1.5);
-        assert!(array.data[3].is_nan());
-        std::fs::write(&path, &bytes[..bytes.len() - 3]).unwrap();
-        assert!(read("--x", &path).err().unwrap().message().contains("--x"));
-        std::fs::write(&path, b"not an array").unwrap();
-        assert!(read("--x", &path).err().unwrap().message().contains("x.npy"));
+        for (data, named) in [([1.0, f32::NAN], "NaN"), ([1.0, f32::INFINITY], "inf"), ([1.0; 2], "variance")]
+        {
+            std::fs::write(&path, bytes(&[2], &data)).unwrap();
+            let message = read("--x", &path).unwrap_err().message();
+            let start = format!("--x {}: ", path.display());
+            assert!(message.starts_with(&start) && message.contains(named), "{message}");
+        }
     }
 }

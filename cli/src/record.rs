@@ -3,28 +3,41 @@
 use std::io::{Cursor, Write};
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use moss_reference::weights::disguise;
+use serde::Serialize;
 
-use crate::error::{CliError, Result};
+use crate::input;
 
 /// Keyword of the JSON record's text chunk.
 pub(crate) const RECORD_KEYWORD: &str = "moss";
 /// Keyword of the text that A1111 and its relatives read.
 pub(crate) const PARAMETERS_KEYWORD: &str = "parameters";
 
-/// Everything that makes a picture again. Nothing here depends on the time or the machine's speed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// The program's name in records, before its version.
+pub(crate) const PROGRAM: &str = "moss ";
+/// The only sampler.
+pub(crate) const SAMPLER: &str = "euler";
+/// The only schedule.
+pub(crate) const SCHEDULE: &str = "moss-image";
+/// Where the noise of a seed comes from.
+pub(crate) const NOISE_LAYOUT: &str = "torch-cpu";
+/// The only numerical tier.
+pub(crate) const TIER: &str = "reference";
+
+/// Everything that makes a picture again. Nothing here depends on the time, the machine's speed or a folder's name.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Record {
     /// Program and version.
     pub program: String,
-    /// `demo` or the model folder's name.
+    /// Identity of the model; see [`Model::identity`](moss_reference::pipeline::Model::identity).
     pub model: String,
-    /// Identity of the weights (SHA-256 of their headers and sizes).
-    pub weights: String,
     /// The prompt as given.
     pub prompt: String,
     /// The negative prompt.
     pub negative: String,
+    /// SHA-256 of the files that the text states came from instead, if they did.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub text_in: Vec<String>,
     /// Width in pixels.
     pub width: u32,
     /// Height in pixels.
@@ -37,6 +50,9 @@ pub(crate) struct Record {
     pub shift: f64,
     /// Seed of the noise.
     pub seed: u64,
+    /// SHA-256 of the file that the noise came from instead, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub noise_in: Option<String>,
     /// Blocks that the uncond row left out.
     pub skip_layers: Vec<usize>,
     /// From this progress.
@@ -45,17 +61,16 @@ pub(crate) struct Record {
     pub skip_stop: f64,
     /// Longest prompt in tokens.
     pub max_seq: usize,
-    /// Sampler.
+    /// [`SAMPLER`].
     pub sampler: String,
-    /// Where the noise comes from.
+    /// [`SCHEDULE`].
+    pub schedule: String,
+    /// [`NOISE_LAYOUT`].
     pub noise_layout: String,
     /// Backend and architecture.
     pub backend: String,
-    /// Numerical tier.
+    /// [`TIER`].
     pub tier: String,
-    /// Inputs that came from files, which the record cannot give back (`noise`, `text`).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub from_files: Vec<String>,
 }
 
 impl Record {
@@ -64,7 +79,7 @@ impl Record {
         let list: Vec<String> = self.skip_layers.iter().map(usize::to_string).collect();
         format!(
             "{}\nNegative prompt: {}\nSteps: {}, Sampler: Euler, Schedule type: MOSS-Image, CFG scale: {}, Seed: {}, \
-             Size: {}x{}, Model: {}, Shift: {}, Skip layers: \"{}\", Version: {}",
+             Size: {}x{}, Model hash: {}, Shift: {}, Skip layers: \"{}\", Version: {}",
             self.prompt,
             self.negative,
             self.steps,
@@ -115,38 +130,33 @@ pub(crate) fn write_png(
     writer.finish().map_err(std::io::Error::other)
 }
 
-/// The text chunks of a PNG, `(keyword, text)` in file order.
+/// The text chunks of a PNG, `(keyword, text)`: those in Latin-1, plain and compressed, then those in UTF-8.
 ///
 /// # Errors
-/// A failure that names the file when it cannot be read or is no PNG.
-pub(crate) fn read_texts(path: &Path) -> Result<Vec<(String, String)>> {
-    let failed = |error: &dyn std::fmt::Display| CliError::failed(path.display(), error);
-    let bytes = std::fs::read(path).map_err(|error| failed(&error))?;
-    let mut reader = png::Decoder::new(Cursor::new(bytes)).read_info().map_err(|error| failed(&error))?;
-    let size = reader.output_buffer_size().ok_or_else(|| failed(&"the picture is too large"))?;
-    // Chunks may also follow the pixels.
-    let mut pixels = vec![0; size];
-    reader.next_frame(&mut pixels).map_err(|error| failed(&error))?;
-    reader.finish().map_err(|error| failed(&error))?;
-    let info = reader.info();
-    let latin1 = info.uncompressed_latin1_text.iter().map(|t| (t.keyword.clone(), t.text.clone()));
-    let mut texts: Vec<(String, String)> = latin1.collect();
-    for chunk in &info.utf8_text {
-        texts.push((chunk.keyword.clone(), chunk.get_text().map_err(|error| failed(&error))?));
+/// What is wrong with the file, without its name.
+pub(crate) fn read_texts(path: &Path) -> Result<Vec<(String, String)>, String> {
+    let bytes = input::read(path, input::PICTURE, false)?;
+    if !bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
+        return Err(disguise(&bytes).map_or("".into(), |found| format!("{found}, ")) + "not a PNG file");
     }
-    Ok(texts)
-}
-
-/// The record in a PNG.
-///
-/// # Errors
-/// A failure that names the file when there is no record or it cannot be read.
-pub(crate) fn read_record(path: &Path) -> Result<Record> {
-    let texts = read_texts(path)?;
-    let json = texts.iter().find(|(keyword, _)| keyword == RECORD_KEYWORD);
-    let (_, json) = json.ok_or_else(|| CliError::failed(path.display(), "no moss record in this picture"))?;
-    serde_json::from_str(json)
-        .map_err(|error| CliError::failed(path.display(), format!("the moss record: {error}")))
+    let damaged = |error: png::DecodingError| match error {
+        png::DecodingError::IoError(_) => "the file is cut short".to_string(),
+        error => format!("the file is damaged: {error}"),
+    };
+    let mut options = png::DecodeOptions::default();
+    // Else a text with a wrong sum would be left out without a word.
+    options.set_skip_ancillary_crc_failures(false);
+    let mut reader =
+        png::Decoder::new_with_options(Cursor::new(bytes), options).read_info().map_err(damaged)?;
+    // Chunks may also follow the pixels.
+    reader.finish().map_err(damaged)?;
+    let info = reader.info();
+    let plain = info.uncompressed_latin1_text.iter().map(|t| (t.keyword.clone(), Ok(t.text.clone())));
+    let compressed = info.compressed_latin1_text.iter().map(|t| (t.keyword.clone(), t.get_text()));
+    let utf8 = info.utf8_text.iter().map(|t| (t.keyword.clone(), t.get_text()));
+    let all = plain.chain(compressed).chain(utf8);
+    all.map(|(keyword, text)| Ok((keyword, text.map_err(|error| format!("the file is damaged: {error}"))?)))
+        .collect()
 }
 
 /// A JSON object with one field a line, otherwise as it was written; what is no JSON stays as it is.
@@ -184,26 +194,27 @@ pub(crate) fn indented(json: &str) -> String {
 #[cfg(test)]
 pub(crate) fn example(prompt: &str) -> Record {
     Record {
-        program: "moss 0".into(),
-        model: "demo".into(),
-        weights: "00".into(),
+        program: "moss 0.0.1".into(),
+        model: "00".into(),
         prompt: prompt.into(),
         negative: String::new(),
-        width: 2,
-        height: 1,
+        text_in: vec![],
+        width: 32,
+        height: 16,
         steps: 3,
         cfg: 3.0,
         shift: 5.0,
         seed: 7,
+        noise_in: None,
         skip_layers: vec![22],
         skip_start: 0.0,
         skip_stop: 1.0,
         max_seq: 4096,
-        sampler: "euler".into(),
-        noise_layout: "torch-cpu".into(),
+        sampler: SAMPLER.into(),
+        schedule: SCHEDULE.into(),
+        noise_layout: NOISE_LAYOUT.into(),
         backend: "cpu".into(),
-        tier: "reference".into(),
-        from_files: vec![],
+        tier: TIER.into(),
     }
 }
 
@@ -211,22 +222,28 @@ pub(crate) fn example(prompt: &str) -> Record {
 mod tests {
     use super::*;
 
+    fn png(record: Option<&Record>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write_png(&mut bytes, &[1, 2, 3, 4, 5, 6], 2, 1, record).unwrap();
+        bytes
+    }
+
     #[test]
-    fn records_come_back_in_any_language() {
+    fn texts_come_back_in_any_language() {
         let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.png");
         for (prompt, chunk) in [("a café", &b"tEXt"[..]), ("桌上的苹果 🍎", b"iTXt"), ("a\tb\u{7f}", b"iTXt")]
         {
             let record = example(prompt);
-            let mut bytes = Vec::new();
-            write_png(&mut bytes, &[1, 2, 3, 4, 5, 6], 2, 1, Some(&record)).unwrap();
+            let bytes = png(Some(&record));
             let place = |name: &[u8]| bytes.windows(4).position(|w| w == name);
             assert!(place(chunk).unwrap() < place(b"IDAT").unwrap(), "{prompt}");
-            let path = folder.path().join("x.png");
             std::fs::write(&path, &bytes).unwrap();
-            assert_eq!(read_record(&path).unwrap(), record);
             let texts = read_texts(&path).unwrap();
-            let parameters = &texts.iter().find(|(k, _)| k == PARAMETERS_KEYWORD).unwrap().1;
-            assert!(parameters.starts_with(&format!("{prompt}\nNegative prompt: \nSteps: 3,")));
+            let text = |name: &str| &texts.iter().find(|(keyword, _)| keyword == name).unwrap().1;
+            assert_eq!(*text(RECORD_KEYWORD), serde_json::to_string(&record).unwrap());
+            let start = format!("{prompt}\nNegative prompt: \nSteps: 3,");
+            assert!(text(PARAMETERS_KEYWORD).starts_with(&start), "{texts:?}");
         }
     }
 
@@ -234,22 +251,46 @@ mod tests {
     fn indented_records_have_a_field_a_line_and_stay_the_same() {
         let record = Record { skip_layers: vec![1, 22], ..example("a \"{b}\\\", [c]: d\n") };
         let text = indented(&serde_json::to_string(&record).unwrap());
-        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+        let same: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(same, serde_json::to_value(&record).unwrap());
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!((lines[0], lines[1], lines[lines.len() - 1]), ("{", "  \"program\": \"moss 0\",", "}"));
+        assert_eq!(
+            (lines[0], lines[1], lines[lines.len() - 1]),
+            ("{", "  \"program\": \"moss 0.0.1\",", "}")
+        );
         assert!(lines.contains(&"  \"skip_layers\": [1, 22],"), "{text}");
         assert_eq!(indented("{not json"), "{not json");
     }
 
     #[test]
-    fn pictures_without_a_record_are_named() {
+    fn compressed_texts_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.png");
         let mut bytes = Vec::new();
-        write_png(&mut bytes, &[0; 6], 2, 1, None).unwrap();
+        let mut encoder = png::Encoder::new(&mut bytes, 1, 1);
+        encoder.add_ztxt_chunk("moss".into(), "{\"caf\u{e9}\":1}".into()).unwrap();
+        encoder.write_header().unwrap().write_image_data(&[0]).unwrap();
         std::fs::write(&path, &bytes).unwrap();
-        assert!(read_record(&path).unwrap_err().message().contains("no moss record"));
-        std::fs::write(&path, b"hello").unwrap();
-        assert!(read_record(&path).unwrap_err().message().contains("x.png"));
+        assert_eq!(read_texts(&path).unwrap(), [("moss".to_string(), "{\"caf\u{e9}\":1}".to_string())]);
+    }
+
+    #[test]
+    fn what_is_no_whole_picture_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.png");
+        let told = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            read_texts(&path).unwrap_err()
+        };
+        assert_eq!(told(b"hello"), "not a PNG file");
+        assert!(told(b"").contains("an empty file"));
+        let whole = png(Some(&example("an apple")));
+        assert_eq!(told(&whole[..whole.len() / 2]), "the file is cut short");
+        // The last byte of the prompt in the first text, whose sum is wrong then.
+        let place = whole.windows(8).position(|w| w == b"an apple").unwrap() + 7;
+        let mut changed = whole.clone();
+        changed[place] = b'y';
+        assert!(told(&changed).contains("the file is damaged"));
+        assert!(read_texts(Path::new("/dev/null")).unwrap_err().contains("a device"));
     }
 }

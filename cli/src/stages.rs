@@ -87,14 +87,14 @@ pub(crate) fn decode(args: &DecodeArgs) -> Result<()> {
     let mut progress = Progress::new(args.model.quiet);
     let destination = Destination::check("-o", &args.output)?;
     refuse_shared(&[&destination], &[("--latent-in", &args.latent_in)], args.model.model.as_deref())?;
-    let (data, h, w) = latents("--latent-in", &args.latent_in, None)?;
+    let (array, h, w) = latents("--latent-in", &args.latent_in, None)?;
     let (height, width) = (h * TOKEN_SIDE, w * TOKEN_SIDE);
     if height.max(width) > MAX_SIDE as usize || (height * width) as u64 > MAX_PIXELS {
         let path = args.latent_in.display();
         return Err(CliError::Failed(format!("--latent-in {path}: {width}x{height} pixels are too many")));
     }
     let opened = backend::open(&args.model, &progress)?;
-    opened.run(Decode { args, data, h, w, destination }, &mut progress)
+    opened.run(Decode { args, data: array.data, h, w, destination }, &mut progress)
 }
 
 /// A checked `moss decode` of `h * w` latents.
@@ -129,7 +129,7 @@ impl Work for Decode<'_> {
 /// # Errors
 /// A failure that names the file.
 pub(crate) fn inspect(file: &Path) -> Result<()> {
-    let texts = read_texts(file)?;
+    let texts = read_texts(file).map_err(|reason| CliError::failed(file.display(), reason))?;
     if texts.is_empty() {
         return Err(CliError::failed(file.display(), "no text in this picture"));
     }

@@ -9,6 +9,7 @@ use crate::config::{ConfigError, ModelConfig};
 use crate::dit::{self, Context, Dit};
 use crate::model::{Event, Observer, RunError, announce, check_values};
 use crate::text_encoder::{self, TextEncoder};
+use crate::tokenizer;
 use crate::vae::{self, Vae};
 use crate::weights::{
     Checkpoint, ModelSource, Part, WeightsError, dit_tensors, text_encoder_tensors, vae_tensors,
@@ -118,18 +119,28 @@ impl Model {
         Ok(Self { config, text_encoder, transformer, vae })
     }
 
-    /// What is odd but harmless about the files.
-    pub fn warnings(&self) -> impl Iterator<Item = &String> {
-        [&self.text_encoder, &self.transformer, &self.vae].into_iter().flat_map(|part| part.warnings())
-    }
-
-    /// A cheap name for the weights, 16 hexadecimal digits; see [`Checkpoint::identity`].
-    pub fn identity(&self) -> String {
+    /// A cheap name for everything in the folder that decides a picture, 16 hexadecimal digits: the bytes of the parts'
+    /// configurations and of the tokenizer's files, and [`Checkpoint::identity`] of the weights. The schedule's
+    /// configuration is not in it: what it sets, a request names itself.
+    ///
+    /// # Errors
+    /// [`WeightsError`] when a file cannot be read.
+    pub fn identity(&self, source: &ModelSource) -> Result<String, WeightsError> {
         let mut hasher = Sha256::new();
+        let tokenizer = tokenizer::FILES.map(|name| format!("tokenizer/{name}"));
+        let configs = ["text_encoder/config.json", "transformer/config.json", "vae/config.json"];
+        for file in configs.into_iter().chain(tokenizer.iter().map(String::as_str)) {
+            // Text states may come from a file, and then nothing needs a tokenizer.
+            if source.has(file) {
+                let bytes = source.read(file)?;
+                hasher.update(format!("{file} {}\n", bytes.len()));
+                hasher.update(bytes);
+            }
+        }
         for part in [&self.text_encoder, &self.transformer, &self.vae] {
             hasher.update(part.identity());
         }
-        hex(&hasher.finalize()[..8])
+        Ok(hex(&hasher.finalize()[..8]))
     }
 
     /// SHA-256 of all weights, in hexadecimal; see [`Checkpoint::sha256`]. Reads everything.

@@ -44,6 +44,9 @@ pub struct Encoded {
     pub total: usize,
 }
 
+/// The files of a tokenizer's folder; the last is optional.
+pub const FILES: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
+
 /// The names that messages have for the files of a tokenizer that is not a folder.
 const EMBEDDED: [&str; 3] =
     ["the embedded tokenizer.json", "the embedded tokenizer_config.json", "the embedded chat template"];
@@ -55,8 +58,7 @@ impl Tokenizer {
     /// # Errors
     /// Any [`Error`] but [`Error::Split`], naming the file.
     pub fn from_folder(folder: impl AsRef<Path>) -> Result<Self, Error> {
-        let paths = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
-            .map(|name| folder.as_ref().join(name));
+        let paths = FILES.map(|name| folder.as_ref().join(name));
         let read =
             |path: &Path| std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source });
         let template = match std::fs::read_to_string(&paths[2]) {

@@ -104,7 +104,6 @@ fn bf16_of(dtype: FileDType, bytes: &[u8]) -> Cow<'_, [bf16]> {
 /// The weights of one part: every tensor that the model needs is there, with its shape and inside its file.
 pub struct Checkpoint {
     tensors: BTreeMap<String, TensorView>,
-    warnings: Vec<String>,
 }
 
 /// A mapped shard with its checked header.
@@ -122,23 +121,18 @@ impl Checkpoint {
     /// [`WeightsError`]: each way in which a file can be wrong has its own variant.
     pub fn open(source: &ModelSource, part: Part, expected: &[TensorSpec]) -> Result<Self, WeightsError> {
         let (names, index) = shard_names(source, part)?;
-        let mut warnings = Vec::new();
         let mut shards = Vec::new();
         for name in names {
             let path = format!("{}/{name}", part.folder());
             let file = source.open(&path)?;
             let display = source.display(&path);
-            let header = header::parse(&display, &file.bytes)?;
-            if header.trailing > 0 {
-                warnings.push(format!("{display}: {} bytes follow the last tensor", header.trailing));
-            }
-            shards.push(Shard { display, bytes: file.bytes, path: file.path, tensors: header.tensors });
+            let tensors = header::parse(&display, &file.bytes)?;
+            shards.push(Shard { display, bytes: file.bytes, path: file.path, tensors });
         }
         if let Some(map) = index {
             check_index(source, part, &map, &shards)?;
         }
-        let tensors = collect(source, part, &shards, expected)?;
-        Ok(Self { tensors, warnings })
+        Ok(Self { tensors: collect(source, part, &shards, expected)? })
     }
 
     /// A tensor by its name without prefix.
@@ -152,11 +146,6 @@ impl Checkpoint {
     /// All tensors in order of their names.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorView> {
         self.tensors.values()
-    }
-
-    /// What is odd but harmless about the files.
-    pub fn warnings(&self) -> &[String] {
-        &self.warnings
     }
 
     /// SHA-256 over the tensors in order of their names: name, dtype, shape and bytes. It does not depend on sharding.

@@ -46,13 +46,6 @@ pub(super) struct Entry {
     pub(super) range: Range<usize>,
 }
 
-/// A file's tensors, and whether bytes follow the last one.
-#[derive(Debug, PartialEq)]
-pub(super) struct Header {
-    pub(super) tensors: BTreeMap<String, Entry>,
-    pub(super) trailing: usize,
-}
-
 /// Bytes of an element of any type that the format knows.
 fn element_size(dtype: &str) -> Option<usize> {
     match dtype {
@@ -64,8 +57,8 @@ fn element_size(dtype: &str) -> Option<usize> {
     }
 }
 
-/// What a file that is no safetensors file looks like, if that can be told from its start.
-fn disguise(bytes: &[u8]) -> Option<&'static str> {
+/// What a file that is not what its name says looks like, if that can be told from its start.
+pub fn disguise(bytes: &[u8]) -> Option<&'static str> {
     let start = &bytes[..bytes.len().min(256)];
     let text = String::from_utf8_lossy(start).trim_start().to_ascii_lowercase();
     if start.is_empty() {
@@ -83,8 +76,8 @@ fn disguise(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Reads and checks a header; every offset is inside the file and the tensors cover it without holes.
-pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Header, WeightsError> {
+/// Reads and checks a header: the tensors cover the file without holes, to its last byte.
+pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<BTreeMap<String, Entry>, WeightsError> {
     let not = |found: &str| WeightsError::NotSafetensors { file: file.into(), found: found.into() };
     if let Some(found) = disguise(bytes) {
         return Err(not(found));
@@ -119,7 +112,11 @@ pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Header, WeightsError> {
         let (found, expected) = (bytes.len() as u64, end as u64);
         return Err(WeightsError::Truncated { file: file.into(), found, expected });
     }
-    Ok(Header { tensors, trailing: bytes.len() - end })
+    if end < bytes.len() {
+        let (found, expected) = (bytes.len() as u64, end as u64);
+        return Err(WeightsError::Trailing { file: file.into(), found, expected });
+    }
+    Ok(tensors)
 }
 
 /// One entry; its bytes must be as many as shape and type need.
@@ -179,11 +176,9 @@ mod tests {
 
     #[test]
     fn good_files_are_read() {
-        let header = parse("x", &file(GOOD, 16)).unwrap();
-        assert_eq!(header.tensors["a"].shape, [2, 3]);
-        assert_eq!(header.tensors["b"].range.len(), 4);
-        assert_eq!(header.trailing, 0);
-        assert_eq!(parse("x", &file(GOOD, 20)).unwrap().trailing, 4);
+        let tensors = parse("x", &file(GOOD, 16)).unwrap();
+        assert_eq!(tensors["a"].shape, [2, 3]);
+        assert_eq!(tensors["b"].range.len(), 4);
     }
 
     #[test]
@@ -199,8 +194,11 @@ mod tests {
     }
 
     #[test]
-    fn truncation_gives_both_lengths() {
+    fn another_length_gives_both() {
         let whole = file(GOOD, 16);
+        let error = message(&file(GOOD, 20));
+        assert!(error.contains(&format!("has {} bytes", whole.len() + 4)), "{error}");
+        assert!(error.contains(&format!("{} expected", whole.len())), "{error}");
         let error = message(&whole[..whole.len() - 5]);
         assert!(error.contains(&format!("has {} bytes", whole.len() - 5)), "{error}");
         assert!(error.contains(&format!("needs {}", whole.len())), "{error}");

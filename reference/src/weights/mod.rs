@@ -6,7 +6,7 @@ mod inventory;
 mod source;
 
 pub use checkpoint::{Checkpoint, TensorView};
-pub use header::FileDType;
+pub use header::{FileDType, disguise};
 pub use inventory::{Part, TensorSpec, dit_tensors, text_encoder_tensors, vae_tensors};
 pub use source::{Bytes, ModelSource};
 
@@ -71,6 +71,16 @@ pub enum WeightsError {
         /// Its length.
         found: u64,
         /// The length that its header needs.
+        expected: u64,
+    },
+    /// A file is longer than its header says.
+    #[error("{file} has {found} bytes, {expected} expected by its header: the file is damaged")]
+    Trailing {
+        /// The file.
+        file: String,
+        /// Its length.
+        found: u64,
+        /// The length that its header accounts for.
         expected: u64,
     },
     /// A file is not in the safetensors format.
