@@ -19,9 +19,6 @@ const BAR: &str = "{msg:24} [{bar:32}] {pos}/{len} {elapsed}, {eta} left";
 const STEPS: &str = "{msg:24} [{bar:32}] {percent}% {elapsed}, {eta} left";
 /// How often a bar is drawn anew, so that its clock goes on.
 const TICK: Duration = Duration::from_millis(250);
-/// Lines about steps that take less than this leave some out.
-const LINE_EVERY: Duration = Duration::from_secs(2);
-
 /// Shows where a run is and how long its stages took.
 pub(crate) struct Progress {
     quiet: bool,
@@ -31,7 +28,6 @@ pub(crate) struct Progress {
     /// Steps done and all, when the stage has steps.
     steps: Option<(usize, usize)>,
     last: Instant,
-    last_line: Instant,
     step_times: Vec<Duration>,
 }
 
@@ -39,8 +35,7 @@ impl Progress {
     /// A bar when stderr is a terminal, lines when it is not, nothing with `quiet`.
     pub(crate) fn new(quiet: bool) -> Self {
         let on_terminal = !quiet && std::io::stderr().is_terminal();
-        let now = Instant::now();
-        Self { quiet, on_terminal, bar: None, steps: None, last: now, last_line: now, step_times: Vec::new() }
+        Self { quiet, on_terminal, bar: None, steps: None, last: Instant::now(), step_times: Vec::new() }
     }
 
     /// One line for people, above the bar if there is one.
@@ -65,7 +60,7 @@ impl Progress {
         stage: impl FnOnce(&mut Self) -> Result<T>,
     ) -> Result<(T, Duration)> {
         let begin = Instant::now();
-        (self.last, self.last_line) = (begin, begin);
+        self.last = begin;
         self.steps = None;
         if self.on_terminal {
             let bar = ProgressBar::no_length().with_style(style(SPINNER)).with_message(name.to_string());
@@ -138,9 +133,8 @@ impl Progress {
         self.last = Instant::now();
         self.step_times.push(took);
         self.steps = Some((step, steps));
-        if self.bar.is_none() && (step == steps || self.last_line.elapsed() >= LINE_EVERY) {
-            self.last_line = self.last;
-            self.line(&format!("denoise {step}/{steps} {:.2} s", took.as_secs_f64()));
+        if self.bar.is_none() {
+            self.line(&format!("denoise {step}/{steps} {:.2}", took.as_secs_f64()));
         }
     }
 }
