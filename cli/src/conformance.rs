@@ -46,8 +46,18 @@ pub(crate) fn run(args: &ConformanceArgs) -> Result<()> {
     let places: Vec<_> = reports.iter().map(|(_, place)| place).collect();
     refuse_shared(&places, &[], args.model.model.as_deref())?;
     let (cases, notes) = cases(args)?;
+    let source = Source::new(args.model.model.as_deref());
+    let own = Loaded::open(&source, args.model.model.as_deref().unwrap_or(Path::new("the demo model")))?;
+    let mut checkpoints = None;
+    if !cases.is_empty() {
+        let known = checkpoints.insert(Checkpoints::new(own.clone(), args.model.model.is_none())?);
+        // What was named runs or is refused, before the operations take their time.
+        for case in cases.iter().filter(|_| !args.case.is_empty()) {
+            known.of(case)?.map_err(|error| CliError::failed("--case", error))?;
+        }
+    }
     let opened = backend::open(&args.model, &progress)?;
-    opened.run(Run { args, cases, notes, reports }, &mut progress)
+    opened.run(Run { args, cases, notes, reports, source, own, checkpoints }, &mut progress)
 }
 
 /// A report's place and format.
@@ -88,6 +98,10 @@ struct Run<'a> {
     cases: Vec<Case>,
     notes: Vec<String>,
     reports: Vec<(Format, Destination)>,
+    source: Source,
+    own: Rc<Loaded>,
+    /// Of the cases; `None` when there are none.
+    checkpoints: Option<Checkpoints>,
 }
 
 impl Work for Run<'_> {
@@ -108,9 +122,7 @@ impl Work for Run<'_> {
             rows.add(battery::row("operations", op, demand, &result, word), progress);
         }
 
-        let source = Source::new(self.args.model.model.as_deref());
-        let own =
-            Loaded::open(&source, self.args.model.model.as_deref().unwrap_or(Path::new("the demo model")))?;
+        let own = self.own.clone();
         for op in battery::MODEL_OPERATIONS {
             let (result, _) = progress.stage(op, |_| {
                 let backends = std::slice::from_ref(backend);
@@ -122,11 +134,10 @@ impl Work for Run<'_> {
         equal_latents(backend, &own, &mut rows, progress)?;
 
         let mut pictures = Vec::new();
-        if !self.cases.is_empty() {
+        if let Some(mut checkpoints) = self.checkpoints.take() {
             let own_only = self.args.model.model.is_some();
-            let mut checkpoints = Checkpoints::new(own, !own_only)?;
             let all = std::mem::take(&mut self.cases);
-            // What was named runs or fails; of the committed cases a model runs those made for it.
+            // What was named runs; of the committed cases a model runs those made for it.
             let (cases, others): (Vec<_>, Vec<_>) = all
                 .into_iter()
                 .partition(|case| !own_only || !self.args.case.is_empty() || checkpoints.has(case));
@@ -156,7 +167,7 @@ impl Work for Run<'_> {
             program: concat!("moss ", env!("CARGO_PKG_VERSION")).into(),
             machine: report::Machine::this(),
             backend: backend.describe(),
-            model: source.name,
+            model: self.source.name,
             notes: self.notes,
             rows: rows.0,
             pictures,
@@ -199,7 +210,7 @@ fn cannot_run(case: &Case, word: Word, error: &RunCaseError) -> Row {
     Row {
         group: case.name.clone(),
         name: "cannot run".into(),
-        figure: f64::NAN,
+        figure: f64::INFINITY,
         limit: 0.0,
         rule: Rule::AtMost,
         reason: "a case runs to its end".into(),

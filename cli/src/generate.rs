@@ -4,6 +4,7 @@ use std::path::Path;
 
 use half::bf16;
 use moss_reference::backend::HostData;
+use moss_reference::config::PipelineConfig;
 use moss_reference::dit::Dit;
 use moss_reference::model::check_values;
 use moss_reference::noise::randn;
@@ -64,25 +65,24 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
 
     let again = args.from.as_deref().map(|path| Again::read(path, |w| progress.warn(w))).transpose()?;
     let source = Source::new(args.model.model.as_deref());
-    let request = request(args, &Defaults::new(&source, again.as_ref()))?;
+    let config = source.pipeline()?;
+    let request = request(args, &Defaults::new(&config, again.as_ref()))?;
     if let Some(again) = &again {
         again.check_files(&request.text_in, request.noise_in.as_ref())?;
-    }
-    if !source.is_demo() {
-        warn_of_size(&request, &progress);
     }
     if args.negative.as_ref().is_some_and(|text| !text.is_empty()) && !request.guidance.has_uncond() {
         progress.warn("--negative has no effect with --cfg 1");
     }
 
     let opened = backend::open(&args.model, &progress)?;
-    opened.run(Generation { args, source, request, again, picture, latent_out }, &mut progress)
+    opened.run(Generation { args, source, config, request, again, picture, latent_out }, &mut progress)
 }
 
 /// A checked request that waits for its machine.
 struct Generation<'a> {
     args: &'a GenerateArgs,
     source: Source,
+    config: PipelineConfig,
     request: Request,
     again: Option<Again>,
     picture: Option<Destination>,
@@ -91,12 +91,13 @@ struct Generation<'a> {
 
 impl Work for Generation<'_> {
     fn on<B: Machine>(self, backend: &B, progress: &mut Progress) -> Result<()> {
-        let Self { args, source, request, again, picture, latent_out } = self;
+        let Self { args, source, config, request, again, picture, latent_out } = self;
         let model = source.open()?;
         if source.is_demo() {
             progress.line("model: the small demo model inside this program (--model DIR uses MOSS-Image)");
         }
-        let identity = model.identity(&source.source).map_err(|error| CliError::Failed(error.to_string()))?;
+        warn_of_model(&config, &request, progress);
+        let identity = source.named(model.identity(&source.source))?;
         if let Some(again) = &again {
             again.check_model(&identity, &source.name)?;
             if again.record.backend != backend.record_name() {
@@ -198,7 +199,7 @@ struct Defaults {
 }
 
 impl Defaults {
-    fn new(source: &Source, again: Option<&Again>) -> Self {
+    fn new(config: &PipelineConfig, again: Option<&Again>) -> Self {
         match again.map(|again| &again.record) {
             Some(r) => Self {
                 prompt: Some(r.prompt.clone()),
@@ -215,10 +216,10 @@ impl Defaults {
             None => Self {
                 prompt: None,
                 negative: String::new(),
-                size: source.size,
-                steps: source.steps,
+                size: config.size.map_or((1024, 1024), |[width, height]| (width, height)),
+                steps: config.steps,
                 cfg: 3.0,
-                shift: 5.0,
+                shift: config.shift,
                 seed: 42,
                 skip_start: 0.0,
                 skip_stop: 1.0,
@@ -300,13 +301,23 @@ fn with_default_skips(
     Ok(Guidance { skip_layers, ..request.guidance.clone() })
 }
 
-fn warn_of_size(request: &Request, progress: &Progress) {
-    let megapixels = f64::from(request.width) * f64::from(request.height) / 1e6;
-    if !(0.25..=4.0).contains(&megapixels) {
-        progress.warn(&format!(
-            "{}x{} is {megapixels:.2} megapixels; MOSS-Image works between 0.25 and 4",
-            request.width, request.height
-        ));
+/// Fewest pixels that official models draw well; the most are [`args::MAX_PIXELS`].
+const MIN_PIXELS: u32 = 250_000;
+
+/// Warns of a size that the model was not made for, and of what its folder asks for in vain.
+fn warn_of_model(config: &PipelineConfig, request: &Request, progress: &Progress) {
+    config.warnings.iter().for_each(|warning| progress.warn(warning));
+    let (width, height) = (request.width, request.height);
+    match config.size {
+        Some([w, h]) if (w, h) != (width, height) => {
+            progress.warn(&format!("{width}x{height}: this model draws well at {w}x{h} only"));
+        }
+        None if width * height < MIN_PIXELS => progress.warn(&format!(
+            "{width}x{height} is below {} megapixels; MOSS-Image draws well from there to {}",
+            f64::from(MIN_PIXELS) / 1e6,
+            args::MAX_PIXELS as f64 / 1e6
+        )),
+        _ => {}
     }
 }
 

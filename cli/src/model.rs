@@ -1,10 +1,13 @@
 //! The model that a command works with, and the text of a prompt.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use moss_reference::pipeline::Model;
+use moss_reference::config::{PipelineConfig, TextConfig, VaeConfig};
+use moss_reference::pipeline::{self, Model};
 use moss_reference::tokenizer::{Encoded, Tokenizer};
-use moss_reference::weights::ModelSource;
+use moss_reference::weights::{Checkpoint, ModelSource};
 
 use crate::args::{self, PromptArgs};
 use crate::embedded;
@@ -20,28 +23,16 @@ pub(crate) struct Source {
     pub source: ModelSource,
     /// `demo` or the folder's name, for messages.
     pub name: String,
-    /// Picture size without flags.
-    pub size: (u32, u32),
-    /// Steps without flags.
-    pub steps: usize,
 }
 
 impl Source {
     /// The folder that `--model` named, or the demo model.
     pub(crate) fn new(model: Option<&Path>) -> Self {
         match model {
-            Some(folder) => Self {
-                source: ModelSource::Folder(folder.to_path_buf()),
-                name: folder_name(folder),
-                size: (1024, 1024),
-                steps: 50,
-            },
-            None => Self {
-                source: ModelSource::Embedded(embedded::DEMO),
-                name: "demo".into(),
-                size: (128, 128),
-                steps: 20,
-            },
+            Some(folder) => {
+                Self { source: ModelSource::Folder(folder.to_path_buf()), name: folder_name(folder) }
+            }
+            None => Self { source: ModelSource::Embedded(embedded::DEMO), name: "demo".into() },
         }
     }
 
@@ -53,25 +44,55 @@ impl Source {
     /// Opens and checks all parts.
     ///
     /// # Errors
-    /// A failure that names the file.
+    /// As [`Self::named`].
     pub(crate) fn open(&self) -> Result<Model> {
-        Model::open(&self.source).map_err(|error| CliError::Failed(error.to_string()))
+        self.named(Model::open(&self.source))
+    }
+
+    /// What the model's folder says about requests.
+    ///
+    /// # Errors
+    /// As [`Self::named`].
+    pub(crate) fn pipeline(&self) -> Result<PipelineConfig> {
+        self.named(PipelineConfig::open(&self.source))
+    }
+
+    /// Opens the text encoder alone.
+    ///
+    /// # Errors
+    /// As [`Self::named`].
+    pub(crate) fn text_encoder(&self) -> Result<(TextConfig, Arc<Checkpoint>)> {
+        self.named(pipeline::open_text_encoder(&self.source))
+    }
+
+    /// Opens the VAE alone.
+    ///
+    /// # Errors
+    /// As [`Self::named`].
+    pub(crate) fn vae(&self) -> Result<(VaeConfig, Arc<Checkpoint>)> {
+        self.named(pipeline::open_vae(&self.source))
     }
 
     /// Opens the tokenizer alone.
     ///
     /// # Errors
-    /// A failure that names the file.
+    /// As [`Self::named`].
     pub(crate) fn tokenizer(&self) -> Result<Tokenizer> {
-        let folder = match &self.source {
-            ModelSource::Folder(folder) => Tokenizer::from_folder(folder.join("tokenizer")),
-            embedded => {
-                let read = |name: &str| embedded.read(&format!("tokenizer/{name}"));
-                let bytes = |name| read(name).map_err(|error| CliError::Failed(error.to_string()));
-                Tokenizer::from_bytes(&bytes("tokenizer.json")?, &bytes("tokenizer_config.json")?, None)
-            }
-        };
-        folder.map_err(|error| CliError::Failed(error.to_string()))
+        self.named(Tokenizer::open(&self.source))
+    }
+
+    /// The result, or a failure that names the option with its folder, and the file within it.
+    pub(crate) fn named<T>(&self, result: std::result::Result<T, impl Display>) -> Result<T> {
+        result.map_err(|error| {
+            let ModelSource::Folder(folder) = &self.source else {
+                return CliError::Failed(error.to_string());
+            };
+            let folder = folder.display().to_string();
+            let folder = folder.trim_end_matches('/');
+            let text = error.to_string().replace(&format!("{folder}/"), "");
+            let reason = text.strip_prefix(&format!("{folder}: ")).unwrap_or(&text);
+            CliError::failed(format!("--model {folder}"), reason)
+        })
     }
 }
 

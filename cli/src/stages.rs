@@ -5,6 +5,7 @@ use std::path::Path;
 
 use moss_reference::backend::Tensor as _;
 use moss_reference::pipeline::{self, TOKEN_SIDE};
+use moss_reference::text_encoder::{self, TextEncoder};
 use moss_reference::vae::{self, Vae};
 
 use crate::args::{self, DecodeArgs, EncodeArgs, MAX_PIXELS, MAX_SIDE, TokenizeArgs};
@@ -63,13 +64,14 @@ struct Encode<'a> {
 impl Work for Encode<'_> {
     fn on<B: Machine>(self, backend: &B, progress: &mut Progress) -> Result<()> {
         let Self { args, prompt, source, destination } = self;
-        let model = source.open()?;
+        let (config, weights) = source.text_encoder()?;
         let tokenizer = source.tokenizer()?;
         let encoded =
             model::encode_prompt(&tokenizer, "prompt", &prompt, args.prompt.max_seq, |w| progress.warn(w))?;
-        let spec = model.stages(1, 1, &[encoded.ids.len()]).take_text_encoder();
+        let spec = text_encoder::stage_spec(&config, weights, encoded.ids.len());
         let (states, _) = progress.stage("text encoder", |progress| {
-            Ok(pipeline::encode(backend, &model, spec, &[&encoded.ids], progress)?)
+            let encoder = TextEncoder::load(backend, &config, spec)?;
+            Ok(encoder.encode(backend, &[&encoded.ids], progress)?)
         })?;
         let data =
             backend.download(&states[0]).map_err(|error| CliError::failed("text states", error))?.to_f32();
@@ -110,11 +112,11 @@ impl Work for Decode<'_> {
     fn on<B: Machine>(self, backend: &B, progress: &mut Progress) -> Result<()> {
         let Self { args, data, h, w, destination } = self;
         let (height, width) = (h * TOKEN_SIDE, w * TOKEN_SIDE);
-        let model = Source::new(args.model.model.as_deref()).open()?;
-        let spec = model.stages(h, w, &[1]).vae;
+        let (config, weights) = Source::new(args.model.model.as_deref()).vae()?;
+        let spec = vae::stage_spec(&config, weights, h, w);
         backend.admit(&spec, &[]).map_err(|error| CliError::failed("vae", error))?;
         let (pixels, _) = progress.stage("vae", |progress| {
-            let vae = Vae::load(backend, &model.config.vae, spec)?;
+            let vae = Vae::load(backend, &config, spec)?;
             Ok(pipeline::decode(backend, &vae, &data, h, w, progress)?)
         })?;
         let rgb = vae::to_rgb8(&pixels);

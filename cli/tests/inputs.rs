@@ -202,6 +202,8 @@ fn arrays_are_checked_before_anything_is_opened() {
     let value = |bad: f32| noise(move |i| if i == 5 { bad } else { i as f32 });
     let whole = noise(|i| i as f32);
     let n = whole.len();
+    // Without weights the model cannot be opened: the arrays are looked at before.
+    fs::remove_dir_all(place.path("tiny/vae")).unwrap();
     let cases: &[(&[u8], &str)] = &[
         (&value(f32::NAN), "element 5 of 512 is NaN, a finite number expected"),
         (&value(f32::INFINITY), "element 5 of 512 is inf, a finite number expected"),
@@ -214,14 +216,15 @@ fn arrays_are_checked_before_anything_is_opened() {
     for (bytes, reason) in cases {
         place.write("x.npy", bytes);
         for (option, more) in [("--noise-in", "--prompt"), ("--text-in", "--seed")] {
-            // A model that is not there: the array is looked at before.
-            let args = [option, "x.npy", more, "1", "--cfg", "1", "--model", "nowhere", "-o", "o.png"];
-            let message = refused(&place.moss(&[&args[..], &["--size", "32x32"]].concat()), 1);
+            let message = place.refusal(&[option, "x.npy", more, "1", "--cfg", "1", "-o", "o.png"], 1);
             assert_eq!(message, format!("{option} x.npy: {reason}"));
         }
-        let args = ["decode", "--latent-in", "x.npy", "--model", "nowhere", "-o", "o.png"];
+        let args = ["decode", "--latent-in", "x.npy", "--model", "tiny", "-o", "o.png"];
         assert_eq!(refused(&place.moss(&args), 1), format!("--latent-in x.npy: {reason}"));
     }
+    synth::write(&Preset::Tiny.sizes(), 1, &place.path("whole")).unwrap();
+    fs::remove_dir_all(place.path("tiny")).unwrap();
+    fs::rename(place.path("whole"), place.path("tiny")).unwrap();
     place.write("x.npy", npy(&[2, 3], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]));
     let message = place.refusal(&["--text-in", "x.npy", "--cfg", "1", "-o", "o.png"], 1);
     assert_eq!(message, "--text-in x.npy: shape [2, 3], [L, 64] expected");
@@ -357,4 +360,168 @@ fn a_picture_that_is_damaged_says_so() {
         let message = refused(&place.moss(args), 1);
         assert!(message.starts_with(start), "{message}");
     }
+}
+
+#[test]
+fn the_schedule_of_a_folder_is_followed_or_told() {
+    let place = Place::new();
+    let file = "tiny/scheduler/scheduler_config.json";
+    let args = ["--prompt", "an apple", "-o"];
+    let bytes = |more: &[&str]| {
+        let output = done(place.draw(&[&args[..], &["o.png"], more].concat()));
+        (place.read("o.png"), stderr(&output))
+    };
+    let (five, _) = bytes(&[]);
+    let (three, _) = bytes(&["--shift", "3"]);
+    assert!(five != three);
+    place.write(file, "{\"shift\": 3.0, \"use_dynamic_shifting\": true}");
+    let (found, told) = bytes(&[]);
+    assert!(found == three, "the folder's shift is the default");
+    assert!(
+        told.contains(&format!("warning: {file}: use_dynamic_shifting is true, false is used")),
+        "{told}"
+    );
+    assert!(bytes(&["--shift", "5"]).0 == five);
+    fs::remove_dir_all(place.path("tiny/scheduler")).unwrap();
+    fs::remove_file(place.path("tiny/model_index.json")).unwrap();
+    assert!(bytes(&[]).0 == five, "neither file is needed");
+
+    fs::create_dir(place.path("tiny/scheduler")).unwrap();
+    let name = "scheduler/scheduler_config.json";
+    let cases = [
+        (name, "{", "not a JSON object: "),
+        (name, "<!DOCTYPE html>", "not a JSON object: an HTML page"),
+        (name, "{\"_class_name\": \"DDIMScheduler\"}", "this is DDIMScheduler, a flow-match Euler scheduler"),
+        (name, "{\"num_train_timesteps\": 500}", "num_train_timesteps is 500, 1000 expected"),
+        ("model_index.json", "[]", "not a JSON object: "),
+        (
+            "model_index.json",
+            "{\"_class_name\": \"FluxPipeline\"}",
+            "this is FluxPipeline, a MOSS-Image pipeline",
+        ),
+    ];
+    for (name, text, reason) in cases {
+        place.write(&format!("tiny/{name}"), text);
+        let message = place.refusal(&["--prompt", "x", "-o", "o.png"], 1);
+        assert!(message.starts_with(&format!("--model tiny: {name}: {reason}")), "{message}");
+        fs::remove_file(place.path("tiny").join(name)).unwrap();
+    }
+}
+
+#[test]
+fn a_model_that_is_not_as_it_should_be_is_named_with_its_option_and_file() {
+    let place = Place::new();
+    let refusal = |name: &str, bytes: Option<&[u8]>| {
+        let file = place.path("tiny").join(name);
+        let whole = fs::read(&file).unwrap();
+        match bytes {
+            Some(bytes) => fs::write(&file, bytes).unwrap(),
+            None => fs::remove_file(&file).unwrap(),
+        }
+        let message = place.refusal(&["--prompt", "x", "-o", "o.png"], 1);
+        fs::write(&file, whole).unwrap();
+        message
+    };
+    let missing = "is missing: a model folder holds tokenizer/, text_encoder/, transformer/ and vae/";
+    for name in ["tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json", "vae/config.json"] {
+        assert_eq!(refusal(name, None), format!("--model tiny: {name} {missing}"));
+    }
+    let pointer = &b"version https://git-lfs.github.com/spec/v1\n"[..];
+    for name in ["tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json", "vae/config.json"] {
+        for (bytes, looks) in
+            [(pointer, "a Git LFS pointer"), (b"<html>", "an HTML page"), (b"", "an empty file")]
+        {
+            let message = refusal(name, Some(bytes));
+            let start = format!("--model tiny: {name}: ");
+            assert!(message.starts_with(&start) && message.contains(looks), "{message}");
+        }
+    }
+    let index = "transformer/diffusion_pytorch_model.safetensors.index.json";
+    let message = refusal(index, Some(pointer));
+    assert!(message.starts_with(&format!("--model tiny: {index}: not JSON: a Git LFS pointer")), "{message}");
+    let message = refusal("tokenizer/tokenizer.json", Some(b"[]"));
+    assert!(message.ends_with("tokenizer.json: something else, a JSON object expected"), "{message}");
+    let weights = "vae/diffusion_pytorch_model.safetensors";
+    fs::remove_file(place.path("tiny").join(weights)).unwrap();
+    fs::create_dir(place.path("tiny").join(weights)).unwrap();
+    let message = place.refusal(&["--prompt", "x", "-o", "o.png"], 1);
+    assert_eq!(message, format!("--model tiny: {weights}: a folder, a safetensors file expected"));
+    let message = refused(&place.moss(&["--prompt", "x", "-o", "o.png", "--model", "nowhere"]), 1);
+    assert_eq!(message, "--model nowhere: nothing there, the folder of a MOSS-Image model expected");
+}
+
+#[test]
+fn a_stage_alone_needs_its_parts_alone() {
+    let place = Place::new();
+    let keep = |folder: &str, parts: &[&str]| {
+        synth::write(&Preset::Tiny.sizes(), 1, &place.path(folder)).unwrap();
+        for entry in fs::read_dir(place.path(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let kept = parts.contains(&path.file_name().unwrap().to_str().unwrap());
+            match (kept, path.is_dir()) {
+                (true, _) => {}
+                (false, true) => fs::remove_dir_all(path).unwrap(),
+                (false, false) => fs::remove_file(path).unwrap(),
+            }
+        }
+    };
+    keep("vae", &["vae"]);
+    keep("encoder", &["text_encoder", "tokenizer"]);
+    keep("tokenizer", &["tokenizer"]);
+    place.write("l.npy", noise(|i| (i as f32).sin()));
+    for (part, args, written) in [
+        ("vae", &["decode", "--backend", "cpu", "--latent-in", "l.npy", "-o", "o.png"][..], "o.png"),
+        ("encoder", &["encode", "--backend", "cpu", "--prompt", "an apple", "-o", "o.npy"], "o.npy"),
+        ("tokenizer", &["tokenize", "--prompt", "an apple"], ""),
+    ] {
+        let whole = done(place.moss(&[args, &["--model", "tiny"]].concat())).stdout;
+        let bytes = (!written.is_empty()).then(|| place.read(written));
+        let alone = done(place.moss(&[args, &["--model", part]].concat())).stdout;
+        assert!(alone == whole && bytes == (!written.is_empty()).then(|| place.read(written)), "{part}");
+        let none = refused(&place.moss(&[args, &["--model", "nowhere"]].concat()), 1);
+        assert!(none.starts_with("--model nowhere: "), "{none}");
+    }
+}
+
+#[test]
+fn a_case_for_another_model_is_one_line_before_anything_runs() {
+    let place = Place::new();
+    let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("../golden/cases/demo-apple");
+    let case = case.to_str().unwrap();
+    let args = ["conformance", "--quick", "--backend", "cpu", "--case", case, "--report", "r.md"];
+    let output = place.moss(&[&args[..], &["--model", "tiny"]].concat());
+    let message = refused(&output, 1);
+    assert!(message.starts_with("--case: demo-apple: made with weights "), "{message}");
+    assert_eq!(stderr(&output).lines().count(), 1);
+    let output = place.moss(&[&args[..], &["--model", "nowhere"]].concat());
+    assert!(refused(&output, 1).starts_with("--model nowhere: nothing there"));
+    assert_eq!(stderr(&output).lines().count(), 1);
+    assert!(!place.path("r.md").exists());
+    fs::create_dir(place.path("case")).unwrap();
+    place.write("case/case.json", "[]");
+    let output = place.moss(&["conformance", "--quick", "--backend", "cpu", "--case", "case"]);
+    assert_eq!(refused(&output, 1), "--case: case/case.json: not a JSON object");
+}
+
+#[test]
+fn a_size_that_the_model_was_not_made_for_is_warned_of() {
+    let place = Place::new();
+    let told =
+        |args: &[&str]| stderr(&done(place.moss(&[args, &["--prompt", "x", "--backend", "cpu"]].concat())));
+    let plan = |args: &[&str]| told(&[args, &["--dry-run"]].concat());
+    let only = "this model draws well at 128x128 only";
+    let warning = |text: &str| text.lines().filter(|line| line.starts_with("warning: ")).count();
+    assert!(plan(&["--size", "64x64"]).contains(&format!("warning: 64x64: {only}")));
+    assert_eq!(warning(&plan(&[])), 0);
+    let tiny = plan(&["--model", "tiny", "--size", "32x32"]);
+    let range = "32x32 is below 0.25 megapixels; MOSS-Image draws well from there to 4.2";
+    assert!(tiny.contains(&format!("warning: {range}")), "{tiny}");
+    assert_eq!(warning(&plan(&["--model", "tiny", "--size", "2048x2048"])), 0);
+    assert_eq!(warning(&plan(&["--model", "tiny"])), 0, "1024x1024 without an option");
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../golden/demo/model");
+    let demo = ["--model", demo.to_str().unwrap()];
+    assert_eq!(warning(&plan(&demo)), 0, "the folder's own size is the default");
+    told(&["--size", "32x32", "--steps", "1", "-o", "a.png"]);
+    told(&[&demo[..], &["--size", "32x32", "--steps", "1", "-o", "b.png"]].concat());
+    assert!(place.read("a.png") == place.read("b.png"), "the model inside the program is the folder's");
 }

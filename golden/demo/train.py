@@ -436,7 +436,8 @@ def export(args):
     dump_json(folder / "scheduler" / "scheduler_config.json", {
         "_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timesteps": 1000, "shift": 5.0})
     dump_json(folder / "model_index.json", {
-        "_class_name": "MOSSImagePipeline", "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
+        "_class_name": "MOSSImagePipeline", "default_size": [128, 128], "default_steps": 20,
+        "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
         "text_encoder": ["transformers", "Qwen3_5ForConditionalGeneration"],
         "tokenizer": ["transformers", "Qwen2TokenizerFast"], "transformer": ["moss_image", "MOSSImageDiT"],
         "vae": ["diffusers", "AutoencoderKLFlux2"]})

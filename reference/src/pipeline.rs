@@ -5,14 +5,14 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use crate::backend::{Backend, HostData, StageSpec};
-use crate::config::{ConfigError, ModelConfig};
+use crate::config::{ConfigError, ModelConfig, TextConfig, VaeConfig};
 use crate::dit::{self, Context, Dit};
 use crate::model::{Event, Observer, RunError, announce, check_values};
 use crate::text_encoder::{self, TextEncoder};
 use crate::tokenizer;
 use crate::vae::{self, Vae};
 use crate::weights::{
-    Checkpoint, ModelSource, Part, WeightsError, dit_tensors, text_encoder_tensors, vae_tensors,
+    Checkpoint, ModelSource, Part, TensorSpec, WeightsError, dit_tensors, text_encoder_tensors, vae_tensors,
 };
 
 /// Side in pixels of the square that one latent token stands for.
@@ -31,6 +31,34 @@ pub enum OpenError {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn open(
+    source: &ModelSource,
+    part: Part,
+    expected: Vec<TensorSpec>,
+) -> Result<Arc<Checkpoint>, WeightsError> {
+    Checkpoint::open(source, part, &expected).map(Arc::new)
+}
+
+/// Opens the text encoder alone; the folder needs no other part.
+///
+/// # Errors
+/// [`ConfigError`] or [`WeightsError`], naming the file.
+pub fn open_text_encoder(source: &ModelSource) -> Result<(TextConfig, Arc<Checkpoint>), OpenError> {
+    let config = TextConfig::open(source)?;
+    let weights = open(source, Part::TextEncoder, text_encoder_tensors(&config))?;
+    Ok((config, weights))
+}
+
+/// Opens the VAE alone; the folder needs no other part.
+///
+/// # Errors
+/// [`ConfigError`] or [`WeightsError`], naming the file.
+pub fn open_vae(source: &ModelSource) -> Result<(VaeConfig, Arc<Checkpoint>), OpenError> {
+    let config = VaeConfig::open(source)?;
+    let weights = open(source, Part::Vae, vae_tensors(&config))?;
+    Ok((config, weights))
 }
 
 /// A model's configuration and checked, opened weights.
@@ -112,10 +140,9 @@ impl Model {
     /// [`ConfigError`] or [`WeightsError`], naming the file.
     pub fn open(source: &ModelSource) -> Result<Self, OpenError> {
         let config = ModelConfig::open(source)?;
-        let open = |part, expected: Vec<_>| Checkpoint::open(source, part, &expected).map(Arc::new);
-        let text_encoder = open(Part::TextEncoder, text_encoder_tensors(&config.text))?;
-        let transformer = open(Part::Transformer, dit_tensors(&config.dit))?;
-        let vae = open(Part::Vae, vae_tensors(&config.vae))?;
+        let text_encoder = open(source, Part::TextEncoder, text_encoder_tensors(&config.text))?;
+        let transformer = open(source, Part::Transformer, dit_tensors(&config.dit))?;
+        let vae = open(source, Part::Vae, vae_tensors(&config.vae))?;
         Ok(Self { config, text_encoder, transformer, vae })
     }
 

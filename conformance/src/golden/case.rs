@@ -164,6 +164,9 @@ impl Case {
         let json = folder.join("case.json");
         let bad = |reason: String| CaseError::File { file: json.display().to_string(), reason };
         let text = std::fs::read_to_string(&json).map_err(|error| bad(error.to_string()))?;
+        if !text.trim_start().starts_with('{') {
+            return Err(bad("not a JSON object".into()));
+        }
         let description: Description = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
         if description.format != FORMAT {
             return Err(CaseError::Format {
@@ -175,7 +178,10 @@ impl Case {
         let file = folder.join("tensors.npz");
         let arrays = read_npz(&file).map_err(|error| CaseError::File {
             file: file.display().to_string(),
-            reason: error.to_string(),
+            reason: match error.kind() {
+                std::io::ErrorKind::UnexpectedEof => "the file is cut short".into(),
+                _ => error.to_string(),
+            },
         })?;
         Ok(Self {
             name: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),

@@ -3,16 +3,18 @@
 //! Fields have the names of the official files. A field without an official default must be there.
 
 mod dit;
+mod pipeline;
 mod text;
 mod vae;
 
 use serde_json::{Map, Value};
 
 pub use dit::DitConfig;
+pub use pipeline::PipelineConfig;
 pub use text::{LayerType, TextConfig};
 pub use vae::VaeConfig;
 
-use crate::weights::{ModelSource, WeightsError};
+use crate::weights::{ModelSource, WeightsError, disguise};
 
 /// What is wrong with a configuration file.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +91,7 @@ impl ModelConfig {
     /// # Errors
     /// [`ConfigError`], naming the file and the field; also when the parts do not fit together.
     pub fn open(source: &ModelSource) -> Result<Self, ConfigError> {
-        let text = TextConfig::from_fields(&Fields::open(source, "text_encoder/config.json")?)?;
+        let text = TextConfig::open(source)?;
         let dit_fields = Fields::open(source, "transformer/config.json")?;
         let dit = DitConfig::from_fields(&dit_fields)?;
         let vae_fields = Fields::open(source, "vae/config.json")?;
@@ -119,7 +121,15 @@ impl Fields {
         Self::parse(source.display(path), &bytes)
     }
 
+    /// The file, for messages.
+    pub(crate) fn file(&self) -> &str {
+        &self.file
+    }
+
     pub(crate) fn parse(file: String, bytes: &[u8]) -> Result<Self, ConfigError> {
+        if let Some(found) = disguise(bytes) {
+            return Err(ConfigError::Json { file, reason: found.into() });
+        }
         match serde_json::from_slice(bytes) {
             Ok(Value::Object(map)) => Ok(Self { file, map }),
             Ok(_) => Err(ConfigError::Json { file, reason: "another kind of value".into() }),
@@ -241,6 +251,7 @@ mod tests {
         let bad = |bytes: &[u8]| Fields::parse("a/config.json".into(), bytes).err().unwrap().to_string();
         assert!(bad(b"[1]").starts_with("a/config.json: not a JSON object"));
         assert!(bad(b"{").starts_with("a/config.json: not a JSON object"));
+        assert!(bad(b"<html>").starts_with("a/config.json: not a JSON object: an HTML page"));
         let f = fields(&json!({"n": "x", "_class_name": "Other", "neg": -1}));
         assert_eq!(f.size("m", None).unwrap_err().to_string(), "config.json: field m is missing");
         assert_eq!(f.size("m", Some(3)).unwrap(), 3);

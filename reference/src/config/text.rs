@@ -1,6 +1,7 @@
 //! `text_encoder/config.json`: the text stack of Qwen3.5.
 
 use super::{ConfigError, Fields};
+use crate::weights::ModelSource;
 
 /// The mixer of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,14 @@ impl TextConfig {
     /// Rotated elements of a head, an even number.
     pub fn rotary_dim(&self) -> usize {
         (self.head_dim as f64 * self.partial_rotary_factor) as usize
+    }
+
+    /// Reads `text_encoder/config.json`.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming the file and the field.
+    pub fn open(source: &ModelSource) -> Result<Self, ConfigError> {
+        Self::from_fields(&Fields::open(source, "text_encoder/config.json")?)
     }
 
     pub(super) fn from_fields(outer: &Fields) -> Result<Self, ConfigError> {

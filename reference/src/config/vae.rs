@@ -1,6 +1,7 @@
 //! `vae/config.json`: the FLUX.2 VAE.
 
 use super::{ConfigError, Fields};
+use crate::weights::ModelSource;
 
 /// Sizes of the VAE decoder; fields as in the public AutoencoderKLFlux2.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +28,14 @@ impl VaeConfig {
     /// Widths of the decoder's blocks, from the picture's side to the latents'.
     pub fn decoder_widths(&self) -> &[usize] {
         self.decoder_block_out_channels.as_ref().unwrap_or(&self.block_out_channels)
+    }
+
+    /// Reads `vae/config.json`.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming the file and the field.
+    pub fn open(source: &ModelSource) -> Result<Self, ConfigError> {
+        Self::from_fields(&Fields::open(source, "vae/config.json")?)
     }
 
     pub(super) fn from_fields(f: &Fields) -> Result<Self, ConfigError> {

@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf};
 
+use crate::weights::WeightsError;
+
 /// Why a tokenizer cannot be read or used. Every message names the file and what was found in it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -12,6 +14,17 @@ pub enum Error {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// A file of a model is missing or cannot be read.
+    #[error(transparent)]
+    Model(#[from] WeightsError),
+    /// A file is no JSON object at all.
+    #[error("{file}: {found}, a JSON object expected")]
+    NotJson {
+        /// The file.
+        file: String,
+        /// What it looks like.
+        found: &'static str,
     },
     /// A file is not JSON, or not of the expected layout.
     #[error("{file}: {source}")]

@@ -16,6 +16,7 @@ use super::{
     bytes::Alphabet,
     split::{GPT2_PATTERN, PreTokenizer, Splitter},
 };
+use crate::weights::disguise;
 
 /// `tokenizer.json`. An unknown key is refused: it might change the tokens.
 #[derive(Deserialize)]
@@ -159,8 +160,17 @@ pub(super) struct Parts {
     pub(super) added_texts: Vec<String>,
 }
 
+/// Refuses what does not even begin as a JSON object, by what it looks like.
+fn check_object(json: &[u8], file: &str) -> Result<(), Error> {
+    if json.trim_ascii_start().starts_with(b"{") {
+        return Ok(());
+    }
+    Err(Error::NotJson { file: file.to_owned(), found: disguise(json).unwrap_or("something else") })
+}
+
 /// Reads `json`, the content of the file that messages call `file`.
 pub(super) fn parse(json: &[u8], file: &str) -> Result<Parts, Error> {
+    check_object(json, file)?;
     let document: TokenizerJson =
         serde_json::from_slice(json).map_err(|source| Error::Json { file: file.to_owned(), source })?;
     let check = Check { file };
@@ -412,6 +422,7 @@ pub(super) struct Config {
 /// Reads `json`, the content of the file that messages call `file`; `added` are the added tokens of
 /// `tokenizer.json`.
 pub(super) fn parse_config(json: &[u8], file: &str, added: &[String]) -> Result<Config, Error> {
+    check_object(json, file)?;
     let map: Map<String, Value> =
         serde_json::from_slice(json).map_err(|source| Error::Json { file: file.to_owned(), source })?;
     let get = |key: &str| map.get(key).unwrap_or(&Value::Null);

@@ -25,6 +25,8 @@ use added::Part;
 use bpe::Scratch;
 use template::ChatTemplate;
 
+use crate::weights::ModelSource;
+
 /// A tokenizer with its chat template. See the [module](self) for what it does.
 pub struct Tokenizer {
     added: added::AddedTokens,
@@ -69,6 +71,24 @@ impl Tokenizer {
         let names = paths.each_ref().map(|path| path.display().to_string());
         let names = names.each_ref().map(String::as_str);
         Self::new(&read(&paths[0])?, &read(&paths[1])?, template.as_deref(), names)
+    }
+
+    /// Reads the `tokenizer/` of a model.
+    ///
+    /// # Errors
+    /// Any [`Error`] but [`Error::Read`] and [`Error::Split`], naming the file.
+    pub fn open(source: &ModelSource) -> Result<Self, Error> {
+        let paths = FILES.map(|name| format!("tokenizer/{name}"));
+        let names = paths.each_ref().map(|path| source.display(path));
+        let template = match source.has(&paths[2]) {
+            true => Some(String::from_utf8(source.read(&paths[2])?).map_err(|_| Error::Template {
+                file: names[2].clone(),
+                reason: "the file is not UTF-8".into(),
+            })?),
+            false => None,
+        };
+        let names = names.each_ref().map(String::as_str);
+        Self::new(&source.read(&paths[0])?, &source.read(&paths[1])?, template.as_deref(), names)
     }
 
     /// Reads the contents of `tokenizer.json`, `tokenizer_config.json` and perhaps `chat_template.jinja`.

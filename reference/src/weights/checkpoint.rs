@@ -188,8 +188,11 @@ fn shard_names(
     };
     let path = format!("{folder}/{index}");
     let bad = |reason: &str| WeightsError::Index { file: source.display(&path), reason: reason.into() };
+    let bytes = source.read(&path)?;
+    let not_json =
+        |error| bad(&format!("not JSON: {}", header::disguise(&bytes).map_or(error, String::from)));
     let json: serde_json::Value =
-        serde_json::from_slice(&source.read(&path)?).map_err(|error| bad(&format!("not JSON: {error}")))?;
+        serde_json::from_slice(&bytes).map_err(|error| not_json(error.to_string()))?;
     let map = json.get("weight_map").and_then(|map| map.as_object()).ok_or_else(|| bad("no weight_map"))?;
     let map: BTreeMap<String, String> = map
         .iter()

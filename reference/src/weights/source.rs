@@ -140,8 +140,15 @@ impl ModelSource {
             ModelSource::Folder(folder) => {
                 let path = folder.join(path);
                 let io = |error| WeightsError::Io { file: path.display().to_string(), error };
+                // Looked at before it is opened: to open a pipe waits for who writes it.
+                let meta = fs::metadata(&path).map_err(io)?;
+                if !meta.is_file() {
+                    let found = if meta.is_dir() { "a folder" } else { "a pipe or a device" };
+                    let file = path.display().to_string();
+                    return Err(WeightsError::NotSafetensors { file, found: found.into() });
+                }
                 let file = File::open(&path).map_err(io)?;
-                if file.metadata().map_err(io)?.len() == 0 {
+                if meta.len() == 0 {
                     // An empty file cannot be mapped.
                     let bytes = Bytes::whole(Owner::Static(&[]));
                     return Ok(SourceFile { bytes, path: Some(path.into()) });
@@ -163,7 +170,11 @@ impl ModelSource {
         WeightsError::MissingPart { path: self.display(path), expected: LAYOUT }
     }
 
-    fn check_folder(&self) -> Result<(), WeightsError> {
+    /// Fails when the model's path is no folder or an empty one.
+    ///
+    /// # Errors
+    /// [`WeightsError::NotAModel`].
+    pub fn check_folder(&self) -> Result<(), WeightsError> {
         let ModelSource::Folder(folder) = self else { return Ok(()) };
         let found = if folder.is_file() {
             "a file"

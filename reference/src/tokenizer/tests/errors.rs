@@ -36,7 +36,6 @@ fn read() {
 #[test]
 fn json_layout() {
     for (json, expected) in [
-        ("version https://git-lfs.github.com/spec/v1".to_owned(), "expected value at line 1 column 1"),
         ("{}".to_owned(), "missing field `version`"),
         (with(tiny(), "/model/cache", 1.into()).to_string(), "unknown field `cache`"),
         (with(tiny(), "/model/vocab", json!([])).to_string(), "expected an object from token to id"),
@@ -53,7 +52,19 @@ fn json_layout() {
             "{message}"
         );
     }
-    assert!(config_message("[]").starts_with("the embedded tokenizer_config.json: invalid type"));
+    for (json, found) in [
+        ("version https://git-lfs.github.com/spec/v1", "a Git LFS pointer"),
+        ("<!DOCTYPE html>", "an HTML page"),
+        ("", "an empty file"),
+        ("[]", "something else"),
+    ] {
+        let error = Tokenizer::from_bytes(json.as_bytes(), b"{}", None).err().unwrap();
+        assert!(matches!(error, Error::NotJson { .. }), "{error}");
+        let message = error.to_string();
+        assert!(message.starts_with(&format!("the embedded tokenizer.json: {found}")), "{message}");
+    }
+    let message = config_message("[]");
+    assert_eq!(message, "the embedded tokenizer_config.json: something else, a JSON object expected");
 }
 
 #[test]
