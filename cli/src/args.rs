@@ -166,7 +166,7 @@ pub(crate) struct GenerateArgs {
     #[arg(long, aliases = ["cfg-scale", "guidance-scale"], value_name = "X", value_parser = number::<f32>)]
     #[arg(allow_negative_numbers = true, help_heading = "Sampling")]
     pub cfg: Option<f32>,
-    /// Shift of the schedule (default 5, or what the model's scheduler_config.json says)
+    /// Shift of the schedule (default 5)
     #[arg(long, value_name = "X", value_parser = number::<f64>, allow_negative_numbers = true)]
     #[arg(help_heading = "Sampling")]
     pub shift: Option<f64>,

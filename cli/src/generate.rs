@@ -96,7 +96,7 @@ impl Work for Generation<'_> {
         if source.is_demo() {
             progress.line("model: the small demo model inside this program (--model DIR uses MOSS-Image)");
         }
-        warn_of_model(&config, &request, progress);
+        warn_of_size(&config, &request, progress);
         let identity = source.named(model.identity(&source.source))?;
         if let Some(again) = &again {
             again.check_model(&identity, &source.name)?;
@@ -219,7 +219,7 @@ impl Defaults {
                 size: config.size.map_or((1024, 1024), |[width, height]| (width, height)),
                 steps: config.steps,
                 cfg: 3.0,
-                shift: config.shift,
+                shift: 5.0,
                 seed: 42,
                 skip_start: 0.0,
                 skip_stop: 1.0,
@@ -304,9 +304,8 @@ fn with_default_skips(
 /// Fewest pixels that official models draw well; the most are [`args::MAX_PIXELS`].
 const MIN_PIXELS: u32 = 250_000;
 
-/// Warns of a size that the model was not made for, and of what its folder asks for in vain.
-fn warn_of_model(config: &PipelineConfig, request: &Request, progress: &Progress) {
-    config.warnings.iter().for_each(|warning| progress.warn(warning));
+/// Warns of a size that the model was not made for.
+fn warn_of_size(config: &PipelineConfig, request: &Request, progress: &Progress) {
     let (width, height) = (request.width, request.height);
     match config.size {
         Some([w, h]) if (w, h) != (width, height) => {

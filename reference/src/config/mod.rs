@@ -121,11 +121,6 @@ impl Fields {
         Self::parse(source.display(path), &bytes)
     }
 
-    /// The file, for messages.
-    pub(crate) fn file(&self) -> &str {
-        &self.file
-    }
-
     pub(crate) fn parse(file: String, bytes: &[u8]) -> Result<Self, ConfigError> {
         if let Some(found) = disguise(bytes) {
             return Err(ConfigError::Json { file, reason: found.into() });
