@@ -45,7 +45,8 @@ fn read_ahead(spec: &StageSpec, index: usize) {
     let weights = spec.blocks.get(index).into_iter().flatten().flat_map(|weight| &weight.parts);
     let parts: Vec<Bytes> = weights.map(|name| spec.checkpoint.get(name).bytes().clone()).collect();
     if !parts.is_empty() {
-        std::thread::spawn(move || parts.iter().for_each(Bytes::read_ahead));
+        // Without the thread the block is read when it is needed.
+        let _ = std::thread::Builder::new().spawn(move || parts.iter().for_each(Bytes::read_ahead));
     }
 }
 
