@@ -53,11 +53,14 @@ pub(crate) enum BackendName {
     Best,
 }
 
-/// A value that clap reads: what was expected is told in our words.
+/// A number for clap, whose own words for a bad one are Rust's.
 fn number<T: FromStr>(text: &str) -> std::result::Result<T, String> {
-    let fraction = std::any::type_name::<T>().starts_with('f');
-    let expected = if fraction { "a number" } else { "a whole number" };
-    text.trim().parse().map_err(|_| format!("{expected} expected"))
+    text.trim().parse().map_err(|_| "a number expected".into())
+}
+
+/// A whole number.
+fn whole<T: FromStr>(text: &str) -> std::result::Result<T, String> {
+    text.trim().parse().map_err(|_| "a whole number expected".into())
 }
 
 /// A whole number that may not be negative.
@@ -143,7 +146,7 @@ pub(crate) struct GenerateArgs {
     #[arg(help_heading = "Picture")]
     pub height: Option<u32>,
     /// Seed of the noise; -1 picks one (default 42)
-    #[arg(short, long, value_name = "N", value_parser = number::<i128>, allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "N", value_parser = whole::<i128>, allow_negative_numbers = true)]
     #[arg(help_heading = "Picture")]
     pub seed: Option<i128>,
     /// Noise instead of the seed's, [128, h, w] or [1, 128, h, w]
@@ -159,7 +162,7 @@ pub(crate) struct GenerateArgs {
     #[arg(long, help_heading = "Picture")]
     pub no_metadata: bool,
     /// Steps of the sampler (default 50; the demo model's 20)
-    #[arg(long, alias = "num-inference-steps", value_name = "N", value_parser = number::<i64>)]
+    #[arg(long, alias = "num-inference-steps", value_name = "N", value_parser = whole::<i64>)]
     #[arg(allow_negative_numbers = true, help_heading = "Sampling")]
     pub steps: Option<i64>,
     /// Scale of classifier-free guidance; 1 turns it off (default 3)

@@ -122,7 +122,7 @@ impl Work for Generation<'_> {
 /// What the picture will say about itself.
 fn record_of(request: &Request, model: String, backend: String) -> Record {
     Record {
-        program: concat!("moss ", env!("CARGO_PKG_VERSION")).into(),
+        program: format!("{}{}", record::PROGRAM, env!("CARGO_PKG_VERSION")),
         model,
         prompt: request.prompt.clone(),
         negative: request.negative.clone(),

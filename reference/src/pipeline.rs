@@ -147,8 +147,8 @@ impl Model {
     }
 
     /// A cheap name for everything in the folder that decides a picture, 16 hexadecimal digits: the bytes of the parts'
-    /// configurations and of the tokenizer's files, and [`Checkpoint::identity`] of the weights. The schedule's
-    /// configuration is not in it: what it sets, a request names itself.
+    /// configurations and of the tokenizer's files, and [`Checkpoint::identity`] of the weights. The scheduler's
+    /// file is not in it: nothing follows it.
     ///
     /// # Errors
     /// [`WeightsError`] when a file cannot be read.

@@ -1,6 +1,7 @@
 //! `model_index.json` and `scheduler/scheduler_config.json`: what a request is filled up with.
 
 use super::{ConfigError, Fields};
+use crate::sampler::MAX_STEPS;
 use crate::weights::ModelSource;
 
 /// What a model's folder says about requests. The official layout has both files; no part needs them, so a folder without one
@@ -38,18 +39,18 @@ impl PipelineConfig {
         let size = f.sizes("default_size", Some(vec![]))?;
         self.size = match size[..] {
             [] => None,
-            [w, h] if [w, h].iter().all(|&side| side > 0 && side % 16 == 0 && side <= 4096) => {
-                Some([w as u32, h as u32])
-            }
             _ => {
-                f.check("default_size", format!("{size:?}"), false, || {
-                    "[width, height], multiples of 16 to 4096".into()
-                })?;
-                None
+                let fits =
+                    size.len() == 2 && size.iter().all(|&side| side > 0 && side % 16 == 0 && side <= 4096);
+                let rule = || "[width, height], multiples of 16 to 4096".into();
+                f.check("default_size", format!("{size:?}"), fits, rule)?;
+                Some([size[0] as u32, size[1] as u32])
             }
         };
         self.steps = f.size("default_steps", Some(self.steps))?;
-        f.check("default_steps", self.steps, (1..=1000).contains(&self.steps), || "1 to 1000".into())
+        f.check("default_steps", self.steps, (1..=MAX_STEPS).contains(&self.steps), || {
+            format!("1 to {MAX_STEPS}")
+        })
     }
 }
 

@@ -43,7 +43,8 @@ pub fn fixed(stage: &CpuStage) -> Vec<CpuTensor> {
 /// Lets the disk read a block while what comes before it is computed.
 fn read_ahead(spec: &StageSpec, index: usize) {
     let weights = spec.blocks.get(index).into_iter().flatten().flat_map(|weight| &weight.parts);
-    let parts: Vec<Bytes> = weights.map(|name| spec.checkpoint.get(name).bytes().clone()).collect();
+    let views = weights.map(|name| spec.checkpoint.get(name)).filter(|view| view.file().is_some());
+    let parts: Vec<Bytes> = views.map(|view| view.bytes().clone()).collect();
     if !parts.is_empty() {
         // Without the thread the block is read when it is needed.
         let _ = std::thread::Builder::new().spawn(move || parts.iter().for_each(Bytes::read_ahead));

@@ -13,7 +13,7 @@ pub(in crate::cpu) fn pair(numbers: &[bf16], absent: bf16) -> f32 {
 
 /// A bound below for the magnitudes of some bf16 numbers: the least exponent, as its bits say it, of those that are not zero;
 /// 255 when all are zero, 0 when one is subnormal, infinite or a NaN.
-#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(in crate::cpu) struct Floor(u8);
 
 impl Floor {
