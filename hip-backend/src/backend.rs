@@ -372,12 +372,12 @@ impl HipBackend {
 
     /// Launches a kernel on the compute stream.
     pub(crate) fn launch(&self, launch: &Launch) -> Result<()> {
-        let Launch { kernel, grid, block, lds, ref args } = *launch;
+        let (kernel, grid, block) = (launch.kernel(), launch.grid(), launch.block());
         let function = self.kernels.get(kernel, &self.device().arch)?;
-        // SAFETY: a `Launch` is only made by the structs of `moss_kernels::args`, which check every size against the kernel's
-        // needs; its addresses are those of tensors that the caller holds, and memory that is dropped is written again only
+        // SAFETY: only the structs of `moss_kernels::args` can make a `Launch` (its fields are private there), and they check
+        // every size against the kernel's needs; its addresses are those of tensors that the caller holds, and memory that is dropped is written again only
         // by later work of the same stream.
-        unsafe { self.engine.compute.launch(function, kernel, grid, block, lds, args)? };
+        unsafe { self.engine.compute.launch(function, kernel, grid, block, launch.lds(), launch.args())? };
         self.launches.set(self.launches.get() + 1);
         let marks = &mut *self.marks.borrow_mut();
         marks.launches += 1;

@@ -7,12 +7,11 @@
 
 pub mod args;
 pub mod check;
-mod launch;
 pub mod object;
 pub mod pack;
 mod table;
 
-pub use launch::{Kind, Launch, LaunchError, Param};
+pub use args::{Kind, Launch, LaunchError, Param};
 pub use table::{
     ARCHS, Built, COMPILER, built_archs, code_objects, compile_command, kernel, kernel_names, why_empty,
 };

@@ -1,7 +1,7 @@
 //! Softmax attention.
 
+use super::launch::{Check, Launch, LaunchError, ceil, params};
 use super::{MAX_F32_FMA, MAX_MATRIX_FMA};
-use crate::launch::{Check, Launch, LaunchError, ceil, params};
 
 params! {
     /// `attention_128`, `attention_256` (bf16) and `attention_f32`: attention within one segment, for a range of its queries.

@@ -1,6 +1,6 @@
 //! The operations of the text encoder's linear attention.
 
-use crate::launch::{Check, Launch, LaunchError, params};
+use super::launch::{Check, Launch, LaunchError, params};
 
 params! {
     /// `causal_conv_silu`: depthwise convolution over the tokens of one segment, then silu.

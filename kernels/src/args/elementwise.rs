@@ -1,6 +1,6 @@
 //! Operations without a reduction.
 
-use crate::launch::{Check, Launch, LaunchError, params};
+use super::launch::{Check, Launch, LaunchError, params};
 
 params! {
     /// `to_bf16`: one rounding.

@@ -1,7 +1,7 @@
 //! Matrix products of bf16 activations and packed weights.
 
 use super::MAX_MATRIX_FMA;
-use crate::launch::{Check, Launch, LaunchError, ceil, params};
+use super::launch::{Check, Launch, LaunchError, ceil, params};
 
 /// Values of [`Linear::epilogue`].
 pub mod epilogue {

@@ -8,6 +8,7 @@
 mod attention;
 mod delta;
 mod elementwise;
+mod launch;
 mod linear;
 mod norm;
 #[cfg(test)]
@@ -17,6 +18,7 @@ mod vae;
 pub use attention::Attention;
 pub use delta::{CausalConvSilu, GatedDeltaRule, GatedNorm};
 pub use elementwise::{EulerStep, SigmoidGate, ToBf16, UnpackLatents};
+pub use launch::{Kind, Launch, LaunchError, Param};
 pub use linear::{Linear, LinearGlu, epilogue, glu};
 pub use norm::{HeadNormRope, Norm, norm_kind};
 pub use vae::{Conv2d, GroupNorm, GroupNormCombine, GroupNormSlices};
@@ -29,7 +31,7 @@ pub const MAX_MATRIX_FMA: i64 = 48_000_000_000;
 pub const MAX_F32_FMA: i64 = 12_000_000_000;
 
 /// Parameters of every kernel, in the order of their sources: what the code objects are checked against.
-pub fn all_params() -> Vec<(&'static str, Vec<crate::Param>)> {
+pub fn all_params() -> Vec<(&'static str, Vec<Param>)> {
     let attention = Attention::params();
     vec![
         ("attention_128", attention.clone()),

@@ -1,6 +1,6 @@
 //! RMS norms.
 
-use crate::launch::{Check, Launch, LaunchError, params};
+use super::launch::{Check, Launch, LaunchError, params};
 
 /// Values of [`Norm::kind`] and [`HeadNormRope::kind`].
 pub mod norm_kind {

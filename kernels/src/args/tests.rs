@@ -41,19 +41,19 @@ fn conv() -> Conv2d {
 }
 
 fn i32_at(launch: &Launch, offset: usize) -> i32 {
-    i32::from_le_bytes(*launch.args[offset..].first_chunk().expect("a parameter"))
+    i32::from_le_bytes(*launch.args()[offset..].first_chunk().expect("a parameter"))
 }
 
 fn u64_at(launch: &Launch, offset: usize) -> u64 {
-    u64::from_le_bytes(*launch.args[offset..].first_chunk().expect("a parameter"))
+    u64::from_le_bytes(*launch.args()[offset..].first_chunk().expect("a parameter"))
 }
 
 #[test]
 fn parameters_lie_where_the_struct_says() {
     let launches = linear().launches().expect("sizes fit");
     let [launch] = &launches[..] else { panic!("one launch: {launches:?}") };
-    assert_eq!((launch.kernel, launch.grid, launch.block), ("linear", [2, 2, 1], [128, 1, 1]));
-    assert_eq!(launch.args.len(), 6 * 8 + 4 * 4);
+    assert_eq!((launch.kernel(), launch.grid(), launch.block()), ("linear", [2, 2, 1], [128, 1, 1]));
+    assert_eq!(launch.args().len(), 6 * 8 + 4 * 4);
     for param in Linear::params() {
         let offset = param.offset as usize;
         match param.name {
@@ -96,15 +96,15 @@ fn attention_covers_every_query_once() {
         let launches = Attention { length, ..attention() }.launches_bf16().expect("sizes fit");
         let mut next = 0;
         for launch in launches {
-            assert_eq!((i32_at(&launch, 40), launch.kernel), (next, "attention_128"));
+            assert_eq!((i32_at(&launch, 40), launch.kernel()), (next, "attention_128"));
             let count = i32_at(&launch, 44);
-            assert_eq!(launch.grid, [(count as u32).div_ceil(64), 4, 1]);
+            assert_eq!(launch.grid(), [(count as u32).div_ceil(64), 4, 1]);
             next += count;
         }
         assert_eq!(next, length);
     }
     let wide = Attention { dim: 384, q_heads: 1, kv_heads: 1, v_stride: 384, v_step: 0, ..attention() };
-    assert_eq!(wide.launches_f32().expect("sizes fit")[0].kernel, "attention_f32");
+    assert_eq!(wide.launches_f32().expect("sizes fit")[0].kernel(), "attention_f32");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn group_norm_keeps_to_its_workspace() {
         eps: 1e-6,
     };
     let launches = norm.launches().expect("sizes fit");
-    assert_eq!(launches[0].grid, [2, 3, 1]);
+    assert_eq!(launches[0].grid(), [2, 3, 1]);
     assert_eq!(u64_at(&launches[0], 8), 0);
     assert_eq!(u64_at(&launches[2], 8), 8 * A);
     let partial = u64_at(&launches[0], 16) - 8 * A;

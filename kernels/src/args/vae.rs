@@ -1,7 +1,7 @@
 //! The f32 operations of the VAE decoder.
 
 use super::MAX_F32_FMA;
-use crate::launch::{Check, Launch, LaunchError, ceil, params};
+use super::launch::{Check, Launch, LaunchError, ceil, params};
 
 params! {
     /// `conv2d`: convolution of rows of the picture, with the norm before it, nearest-neighbour doubling and residual.

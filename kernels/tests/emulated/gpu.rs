@@ -76,15 +76,16 @@ impl Gpu {
     pub(crate) fn run(&self, launches: Result<impl IntoIterator<Item = Launch>, LaunchError>) {
         for launch in launches.unwrap_or_else(|error| panic!("{error}")) {
             self.launch(&launch).unwrap_or_else(|error| {
-                panic!("{} {} {:?}: {error}", self.arch, launch.kernel, self.options.order)
+                panic!("{} {} {:?}: {error}", self.arch, launch.kernel(), self.options.order)
             });
         }
     }
 
     pub(crate) fn launch(&self, launch: &Launch) -> Result<(), moss_emulator::LaunchError> {
-        let object = self.objects.iter().find(|object| object.kernel(launch.kernel).is_some());
-        let object = object.unwrap_or_else(|| panic!("{}: no kernel {}", self.arch, launch.kernel));
-        let &Launch { kernel, grid, block, lds, ref args } = launch;
+        let kernel = launch.kernel();
+        let object = self.objects.iter().find(|object| object.kernel(kernel).is_some());
+        let object = object.unwrap_or_else(|| panic!("{}: no kernel {kernel}", self.arch));
+        let (grid, block, lds, args) = (launch.grid(), launch.block(), launch.lds(), launch.args());
         moss_emulator::launch(object, kernel, grid, block, lds, args, &self.memory, &self.options).map(drop)
     }
 

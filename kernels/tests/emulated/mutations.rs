@@ -62,7 +62,7 @@ fn mutate(
         match gpu.launch(&launch) {
             Err(LaunchError::Fault(fault)) => return Found::Stopped(fault.what.check()),
             Err(error) => panic!("{error}"),
-            Ok(()) if gpu.differences(out, &expected).is_some() => return Found::Row(launch.kernel),
+            Ok(()) if gpu.differences(out, &expected).is_some() => return Found::Row(launch.kernel()),
             Ok(()) => {}
         }
     }

@@ -1,18 +1,51 @@
 //! What a launch consists of, and the typed parameters that it is made from.
 
-/// A launch, ready for a stream: made only by the structs of [`crate::args`], which check what the kernel needs.
+/// A launch, ready for a stream. Only the structs of [`crate::args`] make one, after they have checked what the kernel needs;
+/// whoever has one can read it, not change it:
+///
+/// ```
+/// let count = moss_kernels::args::ToBf16 { x: 0x1000, out: 0x2000, count: 1000 };
+/// let launch = count.launch()?;
+/// assert_eq!((launch.kernel(), launch.grid(), launch.block()), ("to_bf16", [4, 1, 1], [256, 1, 1]));
+/// # Ok::<(), moss_kernels::LaunchError>(())
+/// ```
+/// ```compile_fail,E0451
+/// moss_kernels::Launch { kernel: "to_bf16", grid: [1; 3], block: [512, 1, 1], lds: 0, args: vec![] };
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
+    kernel: &'static str,
+    grid: [u32; 3],
+    block: [u32; 3],
+    lds: u32,
+    args: Vec<u8>,
+}
+
+impl Launch {
     /// Name of the kernel in its code object.
-    pub kernel: &'static str,
+    pub fn kernel(&self) -> &'static str {
+        self.kernel
+    }
+
     /// Workgroups in x, y, z.
-    pub grid: [u32; 3],
+    pub fn grid(&self) -> [u32; 3] {
+        self.grid
+    }
+
     /// Threads of a workgroup in x, y, z.
-    pub block: [u32; 3],
+    pub fn block(&self) -> [u32; 3] {
+        self.block
+    }
+
     /// Bytes of dynamic LDS.
-    pub lds: u32,
+    pub fn lds(&self) -> u32 {
+        self.lds
+    }
+
     /// The kernel's parameters, laid out as the kernel expects them.
-    pub args: Vec<u8>,
+    pub fn args(&self) -> &[u8] {
+        &self.args
+    }
 }
 
 /// A launch that a kernel cannot do.
@@ -79,7 +112,7 @@ impl Kind {
 }
 
 /// A Rust type that is a kernel parameter.
-pub(crate) trait Scalar: Copy {
+pub(super) trait Scalar: Copy {
     const KIND: Kind;
     fn put(self, to: &mut Vec<u8>);
 }
@@ -111,7 +144,7 @@ macro_rules! params {
             pub fn params() -> Vec<$crate::Param> {
                 vec![$($crate::Param {
                     name: stringify!($field),
-                    kind: <$type as $crate::launch::Scalar>::KIND,
+                    kind: <$type as $crate::args::launch::Scalar>::KIND,
                     offset: std::mem::offset_of!($name, $field) as u32,
                 }),*]
             }
@@ -120,21 +153,21 @@ macro_rules! params {
                 let mut bytes = Vec::with_capacity(size_of::<Self>());
                 $(
                     bytes.resize(std::mem::offset_of!($name, $field), 0);
-                    $crate::launch::Scalar::put(self.$field, &mut bytes);
+                    $crate::args::launch::Scalar::put(self.$field, &mut bytes);
                 )*
                 bytes
             }
         }
     };
 }
-pub(crate) use params;
+pub(super) use params;
 
 /// Checks of one launch.
-pub(crate) struct Check(pub(crate) &'static str);
+pub(super) struct Check(pub(super) &'static str);
 
 impl Check {
     /// `found` must satisfy `ok`.
-    pub(crate) fn size(
+    pub(super) fn size(
         &self,
         ok: bool,
         what: &'static str,
@@ -148,12 +181,12 @@ impl Check {
     }
 
     /// A count of at least one.
-    pub(crate) fn positive(&self, what: &'static str, found: i32) -> Result<(), LaunchError> {
+    pub(super) fn positive(&self, what: &'static str, found: i32) -> Result<(), LaunchError> {
         self.size(found > 0, what, found, "1 or more")
     }
 
     /// A count that is a multiple of `of`, at least one.
-    pub(crate) fn multiple(
+    pub(super) fn multiple(
         &self,
         what: &'static str,
         found: i32,
@@ -164,7 +197,7 @@ impl Check {
     }
 
     /// A multiple of 16, at least one and at most `most`.
-    pub(crate) fn sixteens(
+    pub(super) fn sixteens(
         &self,
         what: &'static str,
         found: i32,
@@ -175,18 +208,18 @@ impl Check {
     }
 
     /// A switch: 0 or 1.
-    pub(crate) fn switch(&self, what: &'static str, found: i32) -> Result<(), LaunchError> {
+    pub(super) fn switch(&self, what: &'static str, found: i32) -> Result<(), LaunchError> {
         self.size(matches!(found, 0 | 1), what, found, "0 or 1")
     }
 
     /// Tokens `first .. first + length` of a segment.
-    pub(crate) fn segment(&self, first: i32, length: i32) -> Result<(), LaunchError> {
+    pub(super) fn segment(&self, first: i32, length: i32) -> Result<(), LaunchError> {
         self.positive("length", length)?;
         self.size(first >= 0, "first", first, "0 or more")
     }
 
     /// Operands that must be there, at multiples of 16 bytes.
-    pub(crate) fn operands(&self, operands: &[(&'static str, u64)]) -> Result<(), LaunchError> {
+    pub(super) fn operands(&self, operands: &[(&'static str, u64)]) -> Result<(), LaunchError> {
         for &(operand, address) in operands {
             if address == 0 {
                 return Err(LaunchError::Address { kernel: self.0, operand, address, need: 16 });
@@ -196,7 +229,7 @@ impl Check {
     }
 
     /// Operands that may be 0.
-    pub(crate) fn optional(&self, operands: &[(&'static str, u64)]) -> Result<(), LaunchError> {
+    pub(super) fn optional(&self, operands: &[(&'static str, u64)]) -> Result<(), LaunchError> {
         for &(operand, address) in operands {
             if address % 16 != 0 {
                 return Err(LaunchError::Address { kernel: self.0, operand, address, need: 16 });
@@ -206,19 +239,19 @@ impl Check {
     }
 
     /// The launch of a kernel with a thread for each of `units`.
-    pub(crate) fn threads(&self, units: i64, args: Vec<u8>) -> Result<Launch, LaunchError> {
+    pub(super) fn threads(&self, units: i64, args: Vec<u8>) -> Result<Launch, LaunchError> {
         self.launch([(units + 255) / 256, 1, 1], 256, args)
     }
 
     /// The launch of a kernel with a wave for each head of each token.
-    pub(crate) fn waves(&self, tokens: i32, heads: i32, args: Vec<u8>) -> Result<Launch, LaunchError> {
+    pub(super) fn waves(&self, tokens: i32, heads: i32, args: Vec<u8>) -> Result<Launch, LaunchError> {
         let rows = i64::from(tokens) * i64::from(heads);
         self.size(rows <= i64::from(i32::MAX), "tokens * heads", rows, "less than 2^31")?;
         self.launch([(rows + 7) / 8, 1, 1], 8 * 32, args)
     }
 
     /// A grid of workgroups; each dimension must fit the runtime's 32-bit thread count.
-    pub(crate) fn launch(&self, grid: [i64; 3], threads: u32, args: Vec<u8>) -> Result<Launch, LaunchError> {
+    pub(super) fn launch(&self, grid: [i64; 3], threads: u32, args: Vec<u8>) -> Result<Launch, LaunchError> {
         let limits = [i64::from(u32::MAX / threads), 65535, 65535];
         for (i, what) in ["workgroups in x", "workgroups in y", "workgroups in z"].into_iter().enumerate() {
             self.size(0 < grid[i] && grid[i] <= limits[i], what, grid[i], "a size that fits one launch")?;
@@ -229,6 +262,6 @@ impl Check {
 }
 
 /// `a / b`, rounded up.
-pub(crate) fn ceil(a: i32, b: i32) -> i64 {
+pub(super) fn ceil(a: i32, b: i32) -> i64 {
     i64::from(a).div_euclid(i64::from(b)) + i64::from(a % b != 0)
 }
