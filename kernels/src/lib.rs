@@ -10,6 +10,7 @@ pub mod check;
 pub mod object;
 pub mod pack;
 mod table;
+pub mod testing;
 
 pub use args::{Kind, Launch, LaunchError, Param};
 pub use table::{

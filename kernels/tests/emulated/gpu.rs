@@ -2,7 +2,7 @@
 
 use half::bf16;
 use moss_emulator::{CodeObject, Memory, Model, Options, Order};
-use moss_kernels::{Launch, LaunchError, built_archs, code_objects, why_empty};
+use moss_kernels::{Launch, LaunchError, code_objects, testing};
 use moss_reference::backend::{Backend, HostData};
 use moss_reference::oracle::{OracleBackend, OracleTensor};
 
@@ -26,29 +26,15 @@ pub(crate) struct Gpu {
     options: Options,
 }
 
-/// Calls `test` for each architecture and order.
-///
-/// Without code objects in the build there is nothing to test: that is said, and fails when `MOSS_REQUIRE_KERNELS` is set.
+/// Calls `test` for each architecture that is built, and each order.
 pub(crate) fn each(test: impl Fn(&Gpu)) {
-    for (arch, orders) in ARCHS {
-        if built(arch) {
-            let objects: Vec<&[u8]> = code_objects(arch).map(|built| built.bytes).collect();
-            for &order in orders {
-                test(&Gpu::new(arch, &objects, order));
-            }
+    let built = testing::built(&ARCHS.map(|(arch, _)| arch));
+    for (arch, orders) in ARCHS.into_iter().filter(|(arch, _)| built.contains(arch)) {
+        let objects: Vec<&[u8]> = code_objects(arch).map(|built| built.bytes).collect();
+        for &order in orders {
+            test(&Gpu::new(arch, &objects, order));
         }
     }
-}
-
-/// Whether there are kernels for `arch`.
-pub(crate) fn built(arch: &str) -> bool {
-    if built_archs().contains(&arch) {
-        return true;
-    }
-    let why = why_empty().unwrap_or("not in MOSS_KERNELS_ARCHS");
-    assert!(std::env::var_os("MOSS_REQUIRE_KERNELS").is_none(), "no kernels for {arch}: {why}");
-    eprintln!("skipped on {arch}: {why}");
-    false
 }
 
 impl Gpu {

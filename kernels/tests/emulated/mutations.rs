@@ -5,11 +5,14 @@ use std::process::Command;
 
 use moss_emulator::{LaunchError, Order};
 use moss_kernels::pack::{Conv, Panels};
-use moss_kernels::{Launch, args, compile_command};
+use moss_kernels::{Launch, args, compile_command, testing};
 use moss_reference::backend::{Backend, Epilogue, Heads};
 use moss_reference::oracle::{OracleBackend, OracleTensor};
 
-use crate::gpu::{Gpu, Rng, bf16s, built, f32s, oracle};
+use crate::gpu::{Gpu, Rng, bf16s, f32s, oracle};
+
+/// An architecture of each generation.
+const GENERATIONS: [&str; 2] = ["gfx1100", "gfx1200"];
 
 /// The check that found a bug.
 #[derive(Debug, PartialEq)]
@@ -145,7 +148,7 @@ fn conv(gpu: &Gpu) -> (Launch, u64, OracleTensor) {
 
 #[test]
 fn unchanged_kernels_pass_where_mutated_ones_fail() {
-    for arch in ["gfx1100", "gfx1200"].into_iter().filter(|arch| built(arch)) {
+    for arch in testing::built(&GENERATIONS) {
         let same = ("moss.h", "#pragma once", "#pragma once");
         assert_eq!(mutate(arch, "linear", same, linear), Found::Nothing);
         assert_eq!(mutate(arch, "attention_128", same, attention), Found::Nothing);
@@ -155,7 +158,7 @@ fn unchanged_kernels_pass_where_mutated_ones_fail() {
 
 #[test]
 fn a_removed_barrier_is_found() {
-    for arch in ["gfx1100", "gfx1200"].into_iter().filter(|arch| built(arch)) {
+    for arch in testing::built(&GENERATIONS) {
         let gemm = (
             "gemm.h",
             "        if (step + 1 < steps) keep(step + 1);\n        barrier();",
@@ -179,7 +182,7 @@ fn a_removed_barrier_is_found() {
 
 #[test]
 fn a_wrong_lds_offset_is_found() {
-    for arch in ["gfx1100", "gfx1200"].into_iter().filter(|arch| built(arch)) {
+    for arch in testing::built(&GENERATIONS) {
         let gemm = ("gemm.h", "(row & 15) * 16 + (part & 1) * 8;", "(row & 15) * 16 + (part & 1) * 4;");
         let flash = ("attention.h", "(part & 1) * 8 * 16 + (key & 15)", "(part & 1) * 8 * 16 + (key & 7)");
         // Two threads write the same place, and a place between stays empty.
@@ -191,13 +194,13 @@ fn a_wrong_lds_offset_is_found() {
 
 #[test]
 fn a_wrong_lane_half_is_found() {
-    for arch in ["gfx1100", "gfx1200"].into_iter().filter(|arch| built(arch)) {
+    for arch in testing::built(&GENERATIONS) {
         let gemm = ("gemm.h", "return 8 * (lane >> 4);", "return 8 * (1 - (lane >> 4));");
         let flash = ("attention.h", "t * 16 + half * 8 + e >= limit", "t * 16 + (1 - half) * 8 + e >= limit");
         assert_eq!(mutate(arch, "linear", gemm, linear), Found::Row("linear"));
         assert_eq!(mutate(arch, "attention_128", flash, attention), Found::Row("attention_128"));
     }
-    if built("gfx1100") {
+    if testing::built(&["gfx1100"]) == ["gfx1100"] {
         let unrepeated = (
             "wmma.h",
             "    i16x8 low = *(const i16x8*)row, high = *(const i16x8*)(row + 8);\n",
@@ -210,7 +213,7 @@ fn a_wrong_lane_half_is_found() {
 
 #[test]
 fn a_read_past_the_end_is_found() {
-    for arch in ["gfx1100", "gfx1200"].into_iter().filter(|arch| built(arch)) {
+    for arch in testing::built(&GENERATIONS) {
         let gemm = (
             "gemm.h",
             "g.first_token + row < tokens ? g.first_token + row : tokens - 1",
@@ -223,7 +226,7 @@ fn a_read_past_the_end_is_found() {
 
 #[test]
 fn a_reordered_sum_is_found() {
-    for arch in ["gfx1100", "gfx1200"].into_iter().filter(|arch| built(arch)) {
+    for arch in testing::built(&GENERATIONS) {
         let steps = (
             "gemm.h",
             "        multiply(step, 0);\n        if (2 * step + 1 < fragments) multiply(step, 1);",
