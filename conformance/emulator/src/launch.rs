@@ -18,6 +18,7 @@ use crate::{
         wave::{State, Wave},
     },
     fault::{Fault, What},
+    matrix_model::MatrixModel,
     memory::{Memory, Range, View},
     object::{CodeObject, Kernel, NONE},
 };
@@ -34,41 +35,13 @@ pub enum Order {
     Shuffle(u64),
 }
 
-/// How matrix instructions and dot products sum.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Model {
-    /// C first, k ascending, one f32 fma each: what the reference does.
-    #[default]
-    FmaChain,
-    /// All products and C exactly, one rounding.
-    Exact,
-    /// Pairs of products on a common grid with complemented opposing addends, as measured on gfx1151.
-    SiliconGfx1151,
-}
-
-impl Model {
-    /// The model of that name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        [Self::FmaChain, Self::Exact, Self::SiliconGfx1151].into_iter().find(|model| model.name() == name)
-    }
-
-    /// The name that [`Model::by_name`] takes.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::FmaChain => "fma-chain",
-            Self::Exact => "exact",
-            Self::SiliconGfx1151 => "silicon-gfx1151",
-        }
-    }
-}
-
 /// How to run a launch.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Order of waves and workgroups.
     pub order: Order,
     /// Numerics of matrix instructions.
-    pub model: Model,
+    pub model: MatrixModel,
     /// Worker threads; the result does not depend on it.
     pub threads: usize,
     /// Instructions that a wave may execute.
@@ -83,7 +56,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             order: Order::Forward,
-            model: Model::FmaChain,
+            model: MatrixModel::FmaChain,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             budget: 1 << 28,
             sanitize: true,

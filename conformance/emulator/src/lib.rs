@@ -2,7 +2,7 @@
 //!
 //! [`CodeObject::load`] takes what the compiler wrote, [`launch()`] runs a kernel of it over a [`Memory`] and
 //! stops at the first wrong access, race, uninitialised value or unknown instruction with a [`Fault`] that
-//! names kernel, instruction and lane. What matrix instructions sum is a named [`Model`]: no public source
+//! names kernel, instruction and lane. What matrix instructions sum is a named [`MatrixModel`]: no public source
 //! defines the order that silicon uses, so equality under emulation is no statement about a card.
 
 mod agree;
@@ -15,6 +15,7 @@ mod fault;
 mod inst;
 mod isa;
 mod launch;
+mod matrix_model;
 mod memory;
 mod msgpack;
 mod npy;
@@ -28,7 +29,8 @@ pub use disasm::line;
 pub use elf::ObjectError;
 pub use fault::{Fault, What};
 pub use inst::{Enc, Inst};
-pub use launch::{LaunchError, Model, Options, Order, Report, launch, validate};
+pub use launch::{LaunchError, Options, Order, Report, launch, validate};
+pub use matrix_model::MatrixModel;
 pub use memory::{Memory, NotAllocated};
 pub use npy::{Npy, dtype};
 pub use object::{Arg, CodeObject, Kernel};

@@ -1,7 +1,7 @@
 //! Launches on the emulator, and the comparison with the oracle.
 
 use half::bf16;
-use moss_emulator::{CodeObject, Memory, Model, Options, Order};
+use moss_emulator::{CodeObject, MatrixModel, Memory, Options, Order};
 use moss_kernels::{Launch, LaunchError, code_objects, testing};
 use moss_reference::backend::{Backend, HostData};
 use moss_reference::oracle::{OracleBackend, OracleTensor};
@@ -40,7 +40,7 @@ pub(crate) fn each(test: impl Fn(&Gpu)) {
 impl Gpu {
     pub(crate) fn new(arch: &'static str, objects: &[&[u8]], order: Order) -> Self {
         let objects = objects.iter().map(|bytes| CodeObject::load(bytes).expect("a code object")).collect();
-        let options = Options { order, model: Model::FmaChain, ..Options::default() };
+        let options = Options { order, model: MatrixModel::FmaChain, ..Options::default() };
         Self { arch, objects, memory: Memory::new(), options }
     }
 

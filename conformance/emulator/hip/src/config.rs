@@ -3,7 +3,7 @@
 //! - `MOSS_EMULATE`: target, or several by commas in device order (`gfx1036,gfx1100`); `none` or unset: no device
 //! - `MOSS_EMULATE_VRAM`: device memory, `8GiB`, `512MiB` or bytes; one value or one per device
 //! - `MOSS_EMULATE_ORDER`: `forward`, `reverse`, `shuffle`, `shuffle:SEED`
-//! - `MOSS_EMULATE_MODEL`: `fma-chain`, `exact`, `silicon-gfx1151`
+//! - `MOSS_EMULATE_MODEL`: `fma-chain`, `products-first`, `pairs`, `exact`, `silicon-gfx1151`
 //! - `MOSS_EMULATE_THREADS`: worker threads of a launch
 //! - `MOSS_EMULATE_STREAMS`: `late` (work runs when something waits for it) or `early-copies` (copies run as
 //!   soon as their own stream allows, kernels late)
@@ -14,7 +14,7 @@
 //! - `MOSS_EMULATE_COPY_GIBS`: copies take as long as a link of that many GiB/s would
 //! - `MOSS_EMULATE_STATS`: `1` prints counts and speed when the process ends
 
-use moss_emulator::{Model, Options, Order};
+use moss_emulator::{MatrixModel, Options, Order};
 
 /// Calls that fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl Config {
         if let Some(o) = read(&var, "MOSS_EMULATE_ORDER", order)? {
             options.order = o;
         }
-        if let Some(m) = read(&var, "MOSS_EMULATE_MODEL", Model::by_name)? {
+        if let Some(m) = read(&var, "MOSS_EMULATE_MODEL", MatrixModel::by_name)? {
             options.model = m;
         }
         if let Some(n) = read(&var, "MOSS_EMULATE_THREADS", |t| t.parse().ok().filter(|&n| n > 0))? {

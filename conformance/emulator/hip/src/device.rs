@@ -1,6 +1,6 @@
 //! `hipDeviceProp_tR0600`: the fields that programs look at, at the offsets of HIP's public header.
 
-use moss_emulator::Model;
+use moss_emulator::MatrixModel;
 
 /// Bytes of the structure.
 pub(crate) const PROPERTIES: usize = 1472;
@@ -32,11 +32,11 @@ pub(crate) fn bus(index: usize) -> i32 {
 }
 
 /// The structure for a device; its name says that it is emulated, and how matrix products are summed unless as a chain.
-pub(crate) fn properties(target: &str, memory: u64, index: usize, model: Model) -> [u8; PROPERTIES] {
+pub(crate) fn properties(target: &str, memory: u64, index: usize, model: MatrixModel) -> [u8; PROPERTIES] {
     let mut out = [0u8; PROPERTIES];
     let (name, units, integrated) = card(target);
     let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
-    let sums = if model == Model::FmaChain { String::new() } else { format!(", {}", model.name()) };
+    let sums = if model == MatrixModel::FmaChain { String::new() } else { format!(", {}", model.name()) };
     put(0, format!("{name} (emulated{sums})").as_bytes());
     put(256, format!("emulated-{target:>7}").as_bytes().get(..16).unwrap_or_default());
     put(288, &memory.to_ne_bytes());

@@ -7,7 +7,9 @@ use std::{
 };
 
 use clap::Parser;
-use moss_emulator::{CodeObject, Memory, Model, Npy, Options, Order, compare_with_objdump, dtype, launch};
+use moss_emulator::{
+    CodeObject, MatrixModel, Memory, Npy, Options, Order, compare_with_objdump, dtype, launch,
+};
 
 /// Runs one kernel of a gfx11 or gfx12 code object on the CPU.
 #[derive(Parser)]
@@ -33,9 +35,9 @@ struct Cli {
     /// Order of waves and workgroups: forward, reverse, shuffle, shuffle:SEED
     #[arg(long, default_value = "forward", value_parser = order)]
     order: Order,
-    /// Sums of matrix instructions: fma-chain, exact, silicon-gfx1151
+    /// Sums of matrix instructions: fma-chain, products-first, pairs, exact, silicon-gfx1151
     #[arg(long, default_value = "fma-chain", value_parser = model)]
-    model: Model,
+    model: MatrixModel,
     /// Print the executed instructions by mnemonic
     #[arg(long)]
     histogram: bool,
@@ -75,8 +77,8 @@ fn order(text: &str) -> Result<Order, String> {
     }
 }
 
-fn model(text: &str) -> Result<Model, String> {
-    Model::by_name(text).ok_or_else(|| "expected fma-chain, exact or silicon-gfx1151".to_owned())
+fn model(text: &str) -> Result<MatrixModel, String> {
+    MatrixModel::by_name(text).ok_or_else(|| format!("expected one of {}", MatrixModel::names()))
 }
 
 /// An output to write after the launch.

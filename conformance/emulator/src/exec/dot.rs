@@ -18,7 +18,7 @@ pub(crate) fn dot2_f32(w: &mut Wave, i: &Inst, g: &mut Group<'_>, bf16: bool) ->
     let up = if bf16 { b2f } else { h2f };
     let r = std::array::from_fn(|l| {
         let (p, q) = ((up(a[l].0), up(b[l].0)), (up(a[l].1), up(b[l].1)));
-        super::wmma::dot_pair(g.model, bf16, c[l], [p, q])
+        g.model.sum(bf16, c[l], &[p, q])
     });
     w.put_f32(i, w.defined_all(i, 3), r);
     Ok(())
@@ -32,7 +32,7 @@ pub(crate) fn dot2acc(w: &mut Wave, i: &Inst, g: &mut Group<'_>, bf16: bool) -> 
     let r = std::array::from_fn(|l| {
         let p = (up(a[l] as u16), up(b[l] as u16));
         let q = (up((a[l] >> 16) as u16), up((b[l] >> 16) as u16));
-        super::wmma::dot_pair(g.model, bf16, f32::from_bits(c[l]), [p, q])
+        g.model.sum(bf16, f32::from_bits(c[l]), &[p, q])
     });
     let ok = w.defined_all(i, 2) & w.init[usize::from(i.dst)];
     w.put_f32(i, ok, r);

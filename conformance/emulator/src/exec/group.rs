@@ -1,7 +1,7 @@
 //! A workgroup: its LDS with shadow state, its barrier, and what all of its waves share.
 
 use super::{Flow, Hit, stop_lane};
-use crate::{arch::Gen, fault::What, launch::Model, memory::View};
+use crate::{arch::Gen, fault::What, matrix_model::MatrixModel, memory::View};
 
 /// Nobody.
 const NONE: u8 = 0xff;
@@ -42,7 +42,7 @@ pub(crate) struct Who {
 /// State that the waves of one workgroup share.
 pub(crate) struct Group<'a> {
     pub(crate) generation: Gen,
-    pub(crate) model: Model,
+    pub(crate) model: MatrixModel,
     pub(crate) lds: Vec<u8>,
     shadow: Vec<Cell>,
     /// Races and uninitialised reads are looked for.
@@ -63,7 +63,7 @@ pub(crate) struct Group<'a> {
 impl<'a> Group<'a> {
     pub(crate) fn new(
         generation: Gen,
-        model: Model,
+        model: MatrixModel,
         sanitize: bool,
         lds: u32,
         mem: View<'a>,

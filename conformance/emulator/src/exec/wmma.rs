@@ -5,8 +5,8 @@ use crate::{
     arch::Gen,
     fault::What,
     inst::{Inst, Src},
-    launch::Model,
-    numeric::{add_odd, b2f, bf8, d2h, exp2i, f2b, fp8, h2f},
+    matrix_model::MatrixModel,
+    numeric::{b2f, bf8, d2h, f2b, fp8, h2f},
 };
 
 /// Element format of A or B.
@@ -171,20 +171,13 @@ pub(crate) fn wmma(w: &mut Wave, i: &Inst, g: &mut Group<'_>, a: Elem, b: Elem, 
     }
     let [ma, mb] = load(w, i, g, [a, b])?;
     let mut d = load_acc(w, i, g, acc)?;
-    match g.model {
-        Model::FmaChain => fma::matrix(&ma, &mb, &mut d),
-        Model::Exact | Model::SiliconGfx1151 => {
-            for m in 0..16 {
-                for n in 0..16 {
-                    let product = |k: usize| (ma[m][k], mb[k][n]);
-                    d[m][n] = if g.model == Model::Exact {
-                        exact(d[m][n], (0..16).map(product))
-                    } else {
-                        let pair =
-                            |c, k: usize| silicon(a == Elem::Bf16, c, [product(2 * k), product(2 * k + 1)]);
-                        (0..8).fold(d[m][n], pair)
-                    };
-                }
+    if g.model == MatrixModel::FmaChain {
+        fma::matrix(&ma, &mb, &mut d);
+    } else {
+        for m in 0..16 {
+            for n in 0..16 {
+                let products: [(f32, f32); 16] = std::array::from_fn(|k| (ma[m][k], mb[k][n]));
+                d[m][n] = g.model.sum(a == Elem::Bf16, d[m][n], &products);
             }
         }
     }
@@ -260,112 +253,4 @@ pub(crate) fn wmma_int(w: &mut Wave, i: &Inst, g: &mut Group<'_>, bits: u32) -> 
         w.init[usize::from(i.dst) + r] = u32::MAX;
     }
     Ok(())
-}
-
-/// c + a0 b0 + a1 b1 under a model.
-pub(crate) fn dot_pair(model: Model, bf16: bool, c: f32, pairs: [(f32, f32); 2]) -> f32 {
-    match model {
-        Model::FmaChain => pairs.into_iter().fold(c, |c, (a, b)| a.mul_add(b, c)),
-        Model::Exact => exact(c, pairs.into_iter()),
-        Model::SiliconGfx1151 => silicon(bf16, c, pairs),
-    }
-}
-
-/// The sum of c and the products, rounded once.
-fn exact(c: f32, products: impl Iterator<Item = (f32, f32)>) -> f32 {
-    // Non-overlapping partial sums, smallest first: no bit is lost.
-    let mut partials: Vec<f64> = Vec::with_capacity(18);
-    let terms = products.map(|(a, b)| f64::from(a) * f64::from(b));
-    for mut x in std::iter::once(f64::from(c)).chain(terms) {
-        if !x.is_finite() {
-            partials = vec![partials.iter().sum::<f64>() + x];
-            continue;
-        }
-        let mut kept = Vec::with_capacity(18);
-        for &p in &partials {
-            let s = x + p;
-            let t = s - x;
-            let err = (x - (s - t)) + (p - t);
-            if err != 0.0 && s.is_finite() {
-                kept.push(err);
-            }
-            x = s;
-        }
-        kept.push(x);
-        partials = kept;
-    }
-    // Rounding each partial sum to odd keeps what the last rounding must know.
-    partials.into_iter().fold(0.0, |s, p| add_odd(p, s)) as f32
-}
-
-/// c + a0 b0 + a1 b1 as reported for gfx1151: addends cut to a common grid, those of the other sign than
-/// c's complemented bit by bit, one rounding at the end. bf16 subnormal operands count as zero.
-fn silicon(bf16: bool, c: f32, pairs: [(f32, f32); 2]) -> f32 {
-    let flush = |x: f32| if bf16 && x.is_subnormal() { 0.0f32.copysign(x) } else { x };
-    let pairs = pairs.map(|(a, b)| (flush(a), flush(b)));
-    let plain = f64::from(pairs[0].0) * f64::from(pairs[0].1) + f64::from(pairs[1].0) * f64::from(pairs[1].1);
-    if !c.is_finite() || !plain.is_finite() {
-        return (f64::from(c) + plain) as f32;
-    }
-    // Every f32, subnormal ones too, is normal as an f64.
-    let exponent =
-        |x: f32| if x == 0.0 { -1000 } else { (f64::from(x).to_bits() >> 52 & 0x7ff) as i32 - 1023 };
-    let largest = pairs.iter().map(|&(a, b)| exponent(a) + exponent(b)).fold(exponent(c), i32::max);
-    if largest <= -1000 {
-        return c + plain as f32;
-    }
-    // The reported example, -1 + 3 * 8 + 8 * 4 = 55 + 2^-18, fixes the grid at 2^-24 of the largest.
-    let grid = largest - 24;
-    let (lsb, per_unit) = (exp2i(grid), exp2i(-grid));
-    let negative = c.is_sign_negative();
-    let addends = [
-        f64::from(c),
-        f64::from(pairs[0].0) * f64::from(pairs[0].1),
-        f64::from(pairs[1].0) * f64::from(pairs[1].1),
-    ];
-    let total: i64 = addends
-        .into_iter()
-        .filter(|&x| x != 0.0)
-        .map(|x| {
-            let units = (x.abs() * per_unit) as i64;
-            if x.is_sign_negative() == negative { units } else { !units }
-        })
-        .sum();
-    let magnitude = total as f64 * lsb;
-    (if negative { -magnitude } else { magnitude }) as f32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn models_differ_as_named() {
-        let pairs = [(3.0, 8.0), (8.0, 4.0)];
-        assert_eq!(dot_pair(Model::FmaChain, true, -1.0, pairs), 55.0);
-        assert_eq!(dot_pair(Model::SiliconGfx1151, true, -1.0, pairs), 55.0 + 2f32.powi(-18));
-        // 2^24 + 1 + 1: the chain loses both ones, the exact sum keeps them.
-        let ones = [(1.0, 1.0), (1.0, 1.0)];
-        let big = 2f32.powi(24);
-        assert_eq!(dot_pair(Model::FmaChain, true, big, ones), big);
-        assert_eq!(dot_pair(Model::Exact, true, big, ones), big + 2.0);
-    }
-
-    #[test]
-    fn exact_rounds_once() {
-        // The f64 sum 1 + 2^-24 + 2^-60 is a double-rounding trap: it must round up.
-        let tiny = (2f32.powi(-30), 2f32.powi(-30));
-        let half_ulp = (2f32.powi(-12), 2f32.powi(-12));
-        assert_eq!(exact(1.0, [half_ulp, tiny].into_iter()), 1.0 + f32::EPSILON);
-        assert_eq!(exact(1.0, [half_ulp].into_iter()), 1.0);
-        assert_eq!(exact(1.0, [(-1.0, 1.0)].into_iter()), 0.0);
-    }
-
-    #[test]
-    fn silicon_flushes_bf16_subnormals_only() {
-        let sub = f32::from_bits(0x0040_0000);
-        let big = 2f32.powi(100);
-        assert_eq!(silicon(true, 0.0, [(sub, big), (0.0, 0.0)]), 0.0);
-        assert_eq!(silicon(false, 0.0, [(2f32.powi(-24), 1.0), (0.0, 0.0)]), 2f32.powi(-24));
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use moss_emulator::{Memory, Model, Npy, Options, Order};
+use moss_emulator::{MatrixModel, Memory, Npy, Options, Order};
 
 use crate::common::{Args, compile, object, put_u16};
 
@@ -69,11 +69,15 @@ fn orders_and_models_are_those_of_the_library() {
     let mut seen = Vec::new();
     for (order, model, options) in [
         ("forward", "fma-chain", Options::default()),
-        ("reverse", "exact", Options { order: Order::Reverse, model: Model::Exact, ..Options::default() }),
+        (
+            "reverse",
+            "exact",
+            Options { order: Order::Reverse, model: MatrixModel::Exact, ..Options::default() },
+        ),
         (
             "shuffle:5",
             "silicon-gfx1151",
-            Options { order: Order::Shuffle(5), model: Model::SiliconGfx1151, ..Options::default() },
+            Options { order: Order::Shuffle(5), model: MatrixModel::SiliconGfx1151, ..Options::default() },
         ),
     ] {
         let args = ["--block", "128", "--arg", &pa, "--arg", &pb, "--arg", &pc];
@@ -106,7 +110,7 @@ fn names_what_is_wrong_with_its_arguments() {
         (vec![&file, "add", "--arg", "u32:5"], 1, "takes 28 bytes of arguments, got 4"),
         (vec![&file, "add", "--grid", "1,2,3,4"], 2, "at most three"),
         (vec![&file, "add", "--order", "sideways"], 2, "expected forward"),
-        (vec![&file, "add", "--model", "guess"], 2, "expected fma-chain"),
+        (vec![&file, "add", "--model", "guess"], 2, "expected one of fma-chain, products-first"),
     ] {
         let out = emulate(&args);
         let text = String::from_utf8_lossy(&out.stderr).into_owned();

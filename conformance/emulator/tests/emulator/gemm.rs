@@ -1,6 +1,6 @@
 //! A bf16 matrix product with LDS double buffering on the matrix unit.
 
-use moss_emulator::{Memory, Model, Options, Order, Report};
+use moss_emulator::{MatrixModel, Memory, Options, Order, Report};
 
 use crate::common::{Args, BOTH, Bits, get_u16, object, put_u16};
 
@@ -54,10 +54,10 @@ fn models_move_few_results_and_only_a_little() {
     let shape = [128, 128, 64];
     let (a, b) = (random(128 * 64, 3), random(128 * 64, 4));
     let of = |model| run("gfx1200", &a, &b, shape, &Options { model, ..Options::default() }).0;
-    let (chain, exact, silicon) = (of(Model::FmaChain), of(Model::Exact), of(Model::SiliconGfx1151));
-    for other in [&exact, &silicon] {
+    let chain = of(MatrixModel::FmaChain);
+    for other in MatrixModel::ALL.map(of) {
         let mut count = 0;
-        for (i, (&x, &y)) in chain.iter().zip(other).enumerate().filter(|(_, (x, y))| x != y) {
+        for (i, (&x, &y)) in chain.iter().zip(&other).enumerate().filter(|(_, (x, y))| x != y) {
             let (r, c) = (i / 128, i % 128);
             let sum: f32 = (0..64).map(|k| (value(a[r * 64 + k]) * value(b[c * 64 + k])).abs()).sum();
             // 64 roundings of partial sums no larger than the sum of magnitudes, then one place of bf16.
@@ -76,7 +76,7 @@ fn the_exact_model_rounds_the_exact_sum() {
     let shape = [64, 64, 16];
     let (a, b) = (random(64 * 16, 3), random(64 * 16, 4));
     for arch in BOTH {
-        let options = Options { model: Model::Exact, ..Options::default() };
+        let options = Options { model: MatrixModel::Exact, ..Options::default() };
         for (i, &got) in run(arch, &a, &b, shape, &options).0.iter().enumerate() {
             let (r, c) = (i / 64, i % 64);
             // 16 products of bf16 near 1 fit an f64 exactly.
