@@ -3,6 +3,9 @@
 //! The compiler is ROCm's clang if there is one, else clang 19 or newer with the AMDGPU target; without any the table is empty
 //! and says what was looked for. `MOSS_KERNELS_ARCHS=gfx1100,gfx1200` builds fewer architectures.
 
+#[path = "build/compiler.rs"]
+mod compiler;
+
 use std::collections::hash_map::DefaultHasher;
 use std::fmt::Write as _;
 use std::fs;
@@ -10,6 +13,8 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use compiler::{Compiler, Places};
 
 const ARCHS: [&str; 8] =
     ["gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1200", "gfx1201"];
@@ -44,7 +49,13 @@ fn main() {
         println!("cargo::rerun-if-env-changed={variable}");
     }
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let table = match find_compiler() {
+    let variable = |name: &str| std::env::var_os(name);
+    let places = Places::of(variable("ROCM_PATH").as_deref(), variable("PATH").as_deref());
+    let found = places.find();
+    for path in places.watched(found.as_ref().ok()) {
+        println!("cargo::rerun-if-changed={}", path.display());
+    }
+    let table = match found {
         Ok(compiler) => table(&compiler, &build(&compiler, &out)),
         Err(looked_for) => {
             println!("cargo::warning=no HIP kernels in this build: {looked_for}");
@@ -52,68 +63,6 @@ fn main() {
         }
     };
     fs::write(out.join("objects.rs"), table).expect("OUT_DIR is writable");
-}
-
-struct Compiler {
-    path: PathBuf,
-    version: String,
-}
-
-/// The first candidate that knows the AMDGPU target and is new enough; else what was looked for.
-fn find_compiler() -> Result<Compiler, String> {
-    let mut rejected = Vec::new();
-    for path in candidates() {
-        match version(&path) {
-            Ok(version) => return Ok(Compiler { path, version }),
-            Err(reason) => rejected.push(format!("{} ({reason})", path.display())),
-        }
-    }
-    Err(format!(
-        "install ROCm's compiler, or clang 19 or newer with the AMDGPU target and lld (Debian: clang-19 lld-19); looked for {}",
-        rejected.join(", ")
-    ))
-}
-
-fn candidates() -> Vec<PathBuf> {
-    let clang = |root: &Path| root.join("llvm/bin/clang");
-    let mut paths: Vec<PathBuf> =
-        std::env::var_os("ROCM_PATH").iter().map(|root| clang(Path::new(root))).collect();
-    let mut installed: Vec<PathBuf> = fs::read_dir("/opt")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with("rocm"))
-        .map(|entry| clang(&entry.path()))
-        .collect();
-    installed.sort();
-    installed.reverse();
-    paths.extend(installed);
-    paths.extend(["clang-19", "clang-20", "clang-21", "clang-22", "clang"].map(PathBuf::from));
-    paths
-}
-
-/// The first line of `--version`, or why the compiler will not do.
-fn version(path: &Path) -> Result<String, String> {
-    let run = |args: &[&str]| {
-        let output = Command::new(path).args(args).output().map_err(|error| error.kind().to_string())?;
-        Ok::<_, String>(String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    let text = run(&["--version"])?;
-    let line = text.lines().next().unwrap_or_default().to_owned();
-    let major = line.split("version ").nth(1).and_then(|v| v.split('.').next()?.parse::<u32>().ok());
-    match major {
-        None => return Err(format!("no version in \"{line}\"")),
-        Some(major) if major < 19 => return Err(format!("version {major}")),
-        Some(_) => {}
-    }
-    if !run(&["--print-targets"])?.contains("amdgcn") {
-        return Err("without the AMDGPU target".to_owned());
-    }
-    // Clang prints the linker's path, or its bare name when it finds none.
-    if !Path::new(run(&["-print-prog-name=lld"])?.trim()).is_absolute() {
-        return Err("without lld".to_owned());
-    }
-    Ok(line)
 }
 
 struct Job {
