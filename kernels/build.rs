@@ -3,6 +3,8 @@
 //! The compiler is ROCm's clang if there is one, else clang 19 or newer with the AMDGPU target; without any the table is empty
 //! and says what was looked for. `MOSS_KERNELS_ARCHS=gfx1100,gfx1200` builds fewer architectures.
 
+#[path = "build/codes.rs"]
+mod codes;
 #[path = "build/compiler.rs"]
 mod compiler;
 
@@ -49,6 +51,9 @@ fn main() {
         println!("cargo::rerun-if-env-changed={variable}");
     }
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let header = fs::read_to_string("hip/codes.h").unwrap_or_else(|error| panic!("hip/codes.h: {error}"));
+    let modules = codes::modules(&header).unwrap_or_else(|error| panic!("{error}"));
+    fs::write(out.join("codes.rs"), modules).expect("OUT_DIR is writable");
     let variable = |name: &str| std::env::var_os(name);
     let places = Places::of(variable("ROCM_PATH").as_deref(), variable("PATH").as_deref());
     let found = places.find();

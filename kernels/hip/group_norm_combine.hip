@@ -1,8 +1,9 @@
-// group_norm_combine: sum = tree256 over the slices of a group. Stage 0: mean = sum / elements. Stage 1: var = sum / elements,
-// r = 1 / sqrt(var + eps), a = weight r, b = fma(-mean, a, bias).
+// group_norm_combine: sum = tree256 over the slices of a group. The stage of the mean: mean = sum / elements. The stage of the
+// coefficients: var = sum / elements, r = 1 / sqrt(var + eps), a = weight r, b = fma(-mean, a, bias).
 //   partial [groups, slices], mean [groups], weight, bias [channels], ab [2, channels]: f32.
 // Grid groups, 32 threads: lane i has the partials 8i .. 8i + 7.
 // budget: threads 32, vgpr 24, lds 0, wmma 0
+#include "codes.h"
 #include "moss.h"
 
 KERNEL(32) void group_norm_combine(const float* __restrict__ partial, float* mean, const float* __restrict__ weight,
@@ -15,7 +16,7 @@ KERNEL(32) void group_norm_combine(const float* __restrict__ partial, float* mea
         UNROLL for (int e = 0; e < 8; e++)
             if (s + e < slices) p[e] = p[e] + from[s + e];
     float value = tree256(p) / elements;
-    if (stage == 0) {
+    if (stage == COMBINE_STAGE_MEAN) {
         if (lane == 0) mean[group] = value;
         return;
     }

@@ -6,6 +6,7 @@
 // Grid ceil(tokens heads / 8), 256 threads: a wave a head, lane i with the columns 8i .. 8i + 7. dim a multiple of 16, at most
 // 256; rotary a multiple of 8: a lane's partner in the rotation is rotary / 8 lanes away.
 // budget: threads 256, vgpr 64, lds 0, wmma 0
+#include "codes.h"
 #include "moss.h"
 
 KERNEL(256) void head_norm_rope(const bf16* __restrict__ x, const bf16* __restrict__ weight, const bf16* __restrict__ cos,
@@ -27,7 +28,7 @@ KERNEL(256) void head_norm_rope(const bf16* __restrict__ x, const bf16* __restri
     float r = 1.0f / __builtin_sqrtf(tree256(p) / (float)dim + eps);
     for (int e = 0; e < 8; e++) {
         float n = v.at[e] * r;
-        v.at[e] = round_bf16(kind == 0 ? round_bf16(n) * w.at[e] : n * (1.0f + w.at[e]));
+        v.at[e] = round_bf16(kind == NORM_KIND_PLAIN ? round_bf16(n) * w.at[e] : n * (1.0f + w.at[e]));
     }
 
     // Every lane takes part in the exchange; what comes from or goes to columns that do not rotate is not used.

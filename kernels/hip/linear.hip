@@ -1,10 +1,11 @@
 // linear: out = epilogue(bf16(x w^T + bias)).
 //   x [tokens, k], w [n, k] packed (src/pack.rs), bias [n] or none, residual [tokens, n], gate [n], out [tokens, n]: bf16.
-//   epilogue 0: y; 1: bf16(silu(y)); 2: bf16(residual + y); 3: bf16(residual + bf16(y * gate)).
+//   epilogue as in codes.h: y, bf16(silu(y)), bf16(residual + y) or bf16(residual + bf16(y * gate)).
 //   Chain over k ascending in f32, C first; one rounding, then the epilogue's.
 // Grid (ceil(n / 64), ceil(tokens / 64)), 128 threads; see gemm.h. A lane holds eight neighbouring outputs of a token: one
 // 16-byte store when n is a multiple of 8. k a multiple of 16, n any number.
 // budget: threads 128, vgpr 112, lds 16384, wmma 8
+#include "codes.h"
 #include "gemm.h"
 #include "math.h"
 
@@ -34,13 +35,13 @@ KERNEL(GEMM_THREADS) void linear(const bf16* __restrict__ x, const bf16* __restr
                 for (int e = 0; e < 8; e++) y.at[e] = y.at[e] + b.at[e];
             }
             for (int e = 0; e < 8; e++) y.at[e] = round_bf16(y.at[e]);
-            if (epilogue == 1)
+            if (epilogue == EPILOGUE_SILU)
                 for (int e = 0; e < 8; e++) y.at[e] = math::silu(y.at[e]);
-            if (epilogue == 3) {
+            if (epilogue == EPILOGUE_GATED_RESIDUAL) {
                 Eight factor = load(gate, column);
                 for (int e = 0; e < 8; e++) y.at[e] = round_bf16(y.at[e] * factor.at[e]);
             }
-            if (epilogue >= 2) {
+            if (epilogue >= EPILOGUE_RESIDUAL) {
                 Eight r = load(residual + (i64)token * n, column);
                 for (int e = 0; e < 8; e++) y.at[e] = r.at[e] + y.at[e];
             }

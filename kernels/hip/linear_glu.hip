@@ -1,12 +1,13 @@
 // linear_glu: out = glu(u, g), u and g the bf16 outputs of x w^T + bias.
 //   x [tokens, k], w [2f, k] packed with panels of up and gate in turn (src/pack.rs), bias [2f] (up, then gate) or none,
 //   out [tokens, f]: bf16.
-//   glu 0: bf16(bf16(silu(g)) * u); 1: a = bf16(4 bf16(tanh(bf16(g / 4)))), p = bf16(a * bf16(sigmoid(g))),
+//   glu silu: bf16(bf16(silu(g)) * u); situ: a = bf16(4 bf16(tanh(bf16(g / 4)))), p = bf16(a * bf16(sigmoid(g))),
 //   bf16(p * bf16(25 bf16(tanh(bf16(u / 25))))).
 //   Chain over k ascending in f32, C first.
 // Grid (ceil(2f / 64), ceil(tokens / 64)), 128 threads; see gemm.h: a wave's two panels are up and gate of the same sixteen
 // outputs, so a lane has both. k and f multiples of 16.
 // budget: threads 128, vgpr 112, lds 16384, wmma 8
+#include "codes.h"
 #include "gemm.h"
 #include "math.h"
 
@@ -41,7 +42,7 @@ KERNEL(GEMM_THREADS) void linear_glu(const bf16* __restrict__ x, const bf16* __r
             }
             u = round_bf16(u);
             v = round_bf16(v);
-            y.at[e] = glu == 0 ? round_bf16(math::silu(v)) * u : situ(u, v);
+            y.at[e] = glu == GLU_SILU ? round_bf16(math::silu(v)) * u : situ(u, v);
         }
         store8(out + (i64)token * f + column, y);
     }

@@ -1,10 +1,11 @@
 // norm: RMS norm of each row, with optional modulation.
 //   x [tokens, width], weight [width], scale and shift [width] or none, out [tokens, width]: bf16.
-//   s = tree256 of x*x, r = 1 / sqrt(s / width + eps); kind 0: y = bf16(bf16(x r) w), kind 1: y = bf16(x r (1 + w));
+//   s = tree256 of x*x, r = 1 / sqrt(s / width + eps); y = bf16(bf16(x r) w), or zero-centred bf16(x r (1 + w));
 //   with modulation out = bf16(bf16(y bf16(1 + scale)) + shift).
 // Grid ceil(tokens / 8), 256 threads: a wave a row, lane i with the columns 8i + 256m .. + 7, which are its eight partials.
 // width a multiple of 16.
 // budget: threads 256, vgpr 64, lds 0, wmma 0
+#include "codes.h"
 #include "moss.h"
 
 KERNEL(256) void norm(const bf16* __restrict__ x, const bf16* __restrict__ weight, const bf16* __restrict__ scale,
@@ -26,7 +27,7 @@ KERNEL(256) void norm(const bf16* __restrict__ x, const bf16* __restrict__ weigh
         Eight v = load8(from + c), w = load8(weight + c);
         for (int e = 0; e < 8; e++) {
             float n = v.at[e] * r;
-            v.at[e] = kind == 0 ? round_bf16(n) * w.at[e] : n * (1.0f + w.at[e]);
+            v.at[e] = kind == NORM_KIND_PLAIN ? round_bf16(n) * w.at[e] : n * (1.0f + w.at[e]);
         }
         if (scale) {
             Eight a = load8(scale + c), b = load8(shift + c);

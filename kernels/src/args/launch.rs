@@ -207,6 +207,11 @@ impl Check {
         self.size(found > 0 && found % 16 == 0 && found <= most, what, found, need)
     }
 
+    /// A code of the kernel's list, which counts from 0.
+    pub(super) fn code(&self, what: &'static str, found: i32, all: &[i32]) -> Result<(), LaunchError> {
+        self.size(all.contains(&found), what, found, "a code of hip/codes.h")
+    }
+
     /// A switch: 0 or 1.
     pub(super) fn switch(&self, what: &'static str, found: i32) -> Result<(), LaunchError> {
         self.size(matches!(found, 0 | 1), what, found, "0 or 1")

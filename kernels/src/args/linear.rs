@@ -1,27 +1,7 @@
 //! Matrix products of bf16 activations and packed weights.
 
-use super::MAX_MATRIX_FMA;
 use super::launch::{Check, Launch, LaunchError, ceil, params};
-
-/// Values of [`Linear::epilogue`].
-pub mod epilogue {
-    /// `y`.
-    pub const NONE: i32 = 0;
-    /// `bf16(silu(y))`.
-    pub const SILU: i32 = 1;
-    /// `bf16(residual + y)`.
-    pub const RESIDUAL: i32 = 2;
-    /// `bf16(residual + bf16(y * gate))`.
-    pub const GATED_RESIDUAL: i32 = 3;
-}
-
-/// Values of [`LinearGlu::glu`].
-pub mod glu {
-    /// `bf16(bf16(silu(g)) * u)`.
-    pub const SILU: i32 = 0;
-    /// MOSS-Image's SiTU.
-    pub const SITU: i32 = 1;
-}
+use super::{MAX_MATRIX_FMA, epilogue, glu};
 
 /// Rows (tokens) and columns of a workgroup's tile.
 const TILE: i32 = 64;
@@ -64,7 +44,7 @@ impl Linear {
         check.positive("tokens", self.tokens)?;
         check.multiple("k", self.k, 16, "a multiple of 16")?;
         check.positive("n", self.n)?;
-        check.size((0..=3).contains(&self.epilogue), "epilogue", self.epilogue, "0 to 3")?;
+        check.code("epilogue", self.epilogue, &epilogue::ALL)?;
         check.operands(&[("x", self.x), ("w", self.w), ("out", self.out)])?;
         check.optional(&[("bias", self.bias)])?;
         if self.epilogue >= epilogue::RESIDUAL {
@@ -117,7 +97,7 @@ impl LinearGlu {
         check.multiple("k", self.k, 16, "a multiple of 16")?;
         check.multiple("f", self.f, 16, "a multiple of 16")?;
         check.size(self.f <= i32::MAX / 2, "f", self.f, "less than 2^30")?;
-        check.switch("glu", self.glu)?;
+        check.code("glu", self.glu, &glu::ALL)?;
         check.operands(&[("x", self.x), ("w", self.w), ("out", self.out)])?;
         check.optional(&[("bias", self.bias)])?;
         token_ranges(self.tokens, self.k, 2 * self.f)

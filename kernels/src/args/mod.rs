@@ -6,6 +6,7 @@
 //! [`MAX_F32_FMA`]); the others return one.
 
 mod attention;
+mod codes;
 mod delta;
 mod elementwise;
 mod launch;
@@ -16,11 +17,12 @@ mod tests;
 mod vae;
 
 pub use attention::Attention;
+pub use codes::{combine_stage, epilogue, glu, norm_kind};
 pub use delta::{CausalConvSilu, GatedDeltaRule, GatedNorm};
 pub use elementwise::{EulerStep, SigmoidGate, ToBf16, UnpackLatents};
 pub use launch::{Kind, Launch, LaunchError, Param};
-pub use linear::{Linear, LinearGlu, epilogue, glu};
-pub use norm::{HeadNormRope, Norm, norm_kind};
+pub use linear::{Linear, LinearGlu};
+pub use norm::{HeadNormRope, Norm};
 pub use vae::{Conv2d, GroupNorm, GroupNormCombine, GroupNormSlices};
 
 /// Most multiply-adds of matrix instructions in one launch: 50 ms on 12 compute units of RDNA3 at 2.5 GHz (12 x 256 x 2.5e9 a

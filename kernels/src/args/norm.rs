@@ -1,14 +1,7 @@
 //! RMS norms.
 
 use super::launch::{Check, Launch, LaunchError, params};
-
-/// Values of [`Norm::kind`] and [`HeadNormRope::kind`].
-pub mod norm_kind {
-    /// `bf16(bf16(x * r) * w)`.
-    pub const PLAIN: i32 = 0;
-    /// `bf16(x * r * (1 + w))`.
-    pub const ZERO_CENTRED: i32 = 1;
-}
+use super::norm_kind;
 
 params! {
     /// `norm`: RMS norm of each row, with optional modulation.
@@ -43,7 +36,7 @@ impl Norm {
         let check = Check("norm");
         check.positive("tokens", self.tokens)?;
         check.multiple("width", self.width, 16, "a multiple of 16")?;
-        check.switch("kind", self.kind)?;
+        check.code("kind", self.kind, &norm_kind::ALL)?;
         check.operands(&[("x", self.x), ("weight", self.weight), ("out", self.out)])?;
         if self.scale != 0 || self.shift != 0 {
             check.operands(&[("scale", self.scale), ("shift", self.shift)])?;
@@ -97,7 +90,7 @@ impl HeadNormRope {
         check.sixteens("dim", self.dim, 256, "a multiple of 16, at most 256")?;
         let rotary = self.rotary % 8 == 0 && self.rotary >= 0 && self.rotary <= self.dim / 2;
         check.size(rotary, "rotary", self.rotary, "a multiple of 8, at most dim / 2")?;
-        check.switch("kind", self.kind)?;
+        check.code("kind", self.kind, &norm_kind::ALL)?;
         heads(&check, self.stride, self.first, self.step, self.heads, self.dim)?;
         check.operands(&[("x", self.x), ("weight", self.weight), ("out", self.out)])?;
         check.operands(&[("cos", self.cos), ("sin", self.sin)])?;

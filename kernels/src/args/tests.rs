@@ -75,7 +75,8 @@ fn every_kernel_has_distinct_ordered_parameters() {
 
 #[test]
 fn long_products_come_apart_by_tokens() {
-    let whole = Linear { tokens: 4156, k: 3072, n: 16384, residual: A, epilogue: 2, ..linear() };
+    let whole =
+        Linear { tokens: 4156, k: 3072, n: 16384, residual: A, epilogue: epilogue::RESIDUAL, ..linear() };
     let launches = whole.launches().expect("sizes fit");
     assert!(launches.len() > 1);
     let mut first = 0;
@@ -156,7 +157,17 @@ fn sizes_that_a_kernel_cannot_do_are_named() {
         text(Linear { bias: 8, ..linear() }.launches()),
         "linear: bias is at 0x8, the kernel needs an address that is a multiple of 16, not 0"
     );
-    assert!(text(Linear { epilogue: 2, ..linear() }.launches()).contains("residual is at 0x0"));
+    assert!(
+        text(Linear { epilogue: epilogue::RESIDUAL, ..linear() }.launches()).contains("residual is at 0x0")
+    );
+    assert_eq!(
+        text(Linear { epilogue: 4, ..linear() }.launches()),
+        "linear: epilogue is 4, the kernel needs a code of hip/codes.h"
+    );
+    assert!(
+        text(LinearGlu { x: A, w: A, out: A, tokens: 1, k: 16, f: 16, glu: -1, bias: 0 }.launches())
+            .contains("glu is -1")
+    );
     assert!(text(Attention { dim: 64, ..attention() }.launches_bf16()).contains("dim is 64"));
     assert!(text(Attention { kv_heads: 3, ..attention() }.launches_bf16()).contains("q_heads is 4"));
     assert!(text(Attention { v_stride: 200, ..attention() }.launches_bf16()).contains("v_stride is 200"));

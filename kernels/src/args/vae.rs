@@ -1,7 +1,7 @@
 //! The f32 operations of the VAE decoder.
 
-use super::MAX_F32_FMA;
 use super::launch::{Check, Launch, LaunchError, ceil, params};
+use super::{MAX_F32_FMA, combine_stage};
 
 params! {
     /// `conv2d`: convolution of rows of the picture, with the norm before it, nearest-neighbour doubling and residual.
@@ -110,17 +110,17 @@ params! {
 }
 
 params! {
-    /// `group_norm_combine`: sums the slices of each group; the mean (stage 0) or the coefficients (stage 1).
+    /// `group_norm_combine`: sums the slices of each group; the mean or the coefficients.
     GroupNormCombine {
         /// `[groups, slices]` f32.
         partial: u64,
-        /// `[groups]` f32: written by stage 0, read by stage 1.
+        /// `[groups]` f32: written by the stage of the mean, read by the other.
         mean: u64,
         /// `[channels]` f32.
         weight: u64,
         /// `[channels]` f32.
         bias: u64,
-        /// `[2, channels]` f32, written by stage 1.
+        /// `[2, channels]` f32, written by the stage of the coefficients.
         ab: u64,
         /// Slices of a group.
         slices: i32,
@@ -132,7 +132,7 @@ params! {
         elements: f32,
         /// Added to the variance.
         eps: f32,
-        /// 0 or 1.
+        /// One of [`combine_stage`].
         stage: i32,
     }
 }
@@ -194,9 +194,9 @@ impl GroupNorm {
             groups,
             elements,
             eps,
-            stage: 0,
+            stage: combine_stage::MEAN,
         };
-        let coefficients = GroupNormCombine { stage: 1, ..means };
+        let coefficients = GroupNormCombine { stage: combine_stage::COEFFICIENTS, ..means };
         let slice_grid = [i64::from(slices), i64::from(groups), 1];
         let combine = Check("group_norm_combine");
         Ok([

@@ -1,0 +1,59 @@
+//! Codes that Rust and HIP share come from one list.
+
+#[path = "../build/codes.rs"]
+mod codes;
+
+use std::path::Path;
+
+use moss_kernels::args::{combine_stage, epilogue, glu, norm_kind};
+
+#[test]
+fn an_enum_becomes_a_module() {
+    let header = "// Of the list.\n#pragma once\n\n// Sizes of a cup.\nenum cup_size {\n    CUP_SIZE_S, // `250`.\n    CUP_SIZE_L,  // `400`.\n};\n";
+    let expected = "/// Sizes of a cup.\npub mod cup_size {\n    /// `250`.\n    pub const S: i32 = 0;\n    /// `400`.\n    \
+                    pub const L: i32 = 1;\n    /// All of them.\n    pub const ALL: [i32; 2] = [S, L];\n}\n";
+    assert_eq!(codes::modules(header).as_deref(), Ok(expected));
+}
+
+#[test]
+fn what_is_not_understood_is_refused() {
+    for line in [
+        "enum a",
+        "#define A 1",
+        "enum a {\n    B_C, // no prefix",
+        "enum a {\n    A_B = 3, // a value",
+        "enum a {\n    A_B,",
+    ] {
+        let error = codes::modules(line).expect_err(line);
+        assert!(
+            error.starts_with("codes.h: ") && error.contains(line.lines().last().expect("a line")),
+            "{error}"
+        );
+    }
+    assert_eq!(codes::modules("enum a {"), Err("codes.h: enum a does not end".to_owned()));
+}
+
+/// A kernel that compares a code with a number would not follow the list.
+#[test]
+fn kernels_name_the_codes() {
+    assert_eq!(
+        (epilogue::ALL.len(), glu::ALL.len(), norm_kind::ALL.len(), combine_stage::ALL.len()),
+        (4, 2, 2, 2)
+    );
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("hip");
+    let mut named = 0;
+    for entry in std::fs::read_dir(folder).expect("the sources") {
+        let path = entry.expect("readable").path();
+        let text = std::fs::read_to_string(&path).expect("text");
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        for words in code.map(|line| line.split([' ', '(', ')', ';']).collect::<Vec<_>>()) {
+            for w in words.windows(3) {
+                let code = ["epilogue", "glu", "kind", "stage"].contains(&w[0])
+                    && ["==", "!=", ">=", "<", ">"].contains(&w[1]);
+                assert!(!code || w[2].parse::<i32>().is_err(), "{}: {}", path.display(), w.join(" "));
+                named += usize::from(code);
+            }
+        }
+    }
+    assert!(named >= 6, "{named} comparisons of codes found");
+}
