@@ -20,15 +20,14 @@ use criterion::Criterion;
 use half::bf16;
 use moss_golden::synth::{self, Preset};
 use moss_reference::backend::{Backend, BackendError, Heads, HostData};
-use moss_reference::config::{LayerType, ModelConfig, VaeConfig};
 use moss_reference::cpu::{CpuBackend, CpuTensor, peak};
-use moss_reference::dit::{self, Dit};
-use moss_reference::model::{Event, Observer, Silent};
-use moss_reference::text_encoder::{self, TextEncoder};
-use moss_reference::vae::{self, Vae};
-use moss_reference::weights::{
-    Checkpoint, ModelSource, Part, TensorSpec, dit_tensors, text_encoder_tensors, vae_tensors,
-};
+use moss_reference::files::{Checkpoint, ModelSource, Part, TensorSpec};
+use moss_reference::model::config::{LayerType, ModelConfig, VaeConfig};
+use moss_reference::model::dit::{self, Dit};
+use moss_reference::model::inventory::{dit_tensors, text_encoder_tensors, vae_tensors};
+use moss_reference::model::observe::{Event, Observer, Silent};
+use moss_reference::model::text_encoder::{self, TextEncoder};
+use moss_reference::model::vae::{self, Vae};
 
 /// Image and text tokens of the DiT block.
 const IMAGE: (usize, usize) = (16, 16);
@@ -91,10 +90,10 @@ impl Best {
 fn measure_peak(backend: &CpuBackend) -> Spent {
     let steps = 4_000_000;
     let threads = backend.threads();
-    let flops = (steps * threads * peak::flops_per_step(backend.path().lanes())) as f64;
+    let flops = (steps * threads * peak::flops_per_step(backend.isa().lanes())) as f64;
     let clock = Clock::start();
     let factors = black_box([0.999, 0.001]);
-    backend.run(|| rayon::broadcast(|_| black_box(peak::run(backend.path(), steps, factors))));
+    backend.run(|| rayon::broadcast(|_| black_box(peak::run(backend.isa(), steps, factors))));
     let spent = clock.spent();
     Spent { wall: flops / spent.wall, cpu: flops / spent.cpu * threads as f64 }
 }

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use criterion::Criterion;
-use moss_reference::tokenizer::Tokenizer;
+use moss_reference::model::tokenizer::Tokenizer;
 
 /// Tokens of the prompt.
 const TOKENS: usize = 4000;

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
-use moss_reference::model::RunError;
+use moss_reference::model::observe::RunError;
 
 use crate::{interrupt, say};
 

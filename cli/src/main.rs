@@ -1,31 +1,26 @@
 //! The moss command.
 
-mod again;
-mod args;
-mod backend;
-mod conformance;
+mod commands;
 mod embedded;
 mod error;
-mod generate;
-mod input;
+mod files;
 mod interrupt;
+mod machine;
 mod model;
-mod npy;
-mod output;
+mod options;
 mod progress;
-mod record;
 mod say;
-mod stages;
 
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
-use crate::args::{Cli, Command};
+use crate::commands::{conformance, generate, stages};
 use crate::error::CliError;
+use crate::options::{Cli, Command};
 
 fn main() -> ExitCode {
-    let result = match args::parse(&std::env::args_os().collect::<Vec<_>>()) {
+    let result = match options::parse(&std::env::args_os().collect::<Vec<_>>()) {
         Ok(cli) => interrupt::listen().and_then(|()| dispatch(&cli)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -35,7 +30,7 @@ fn main() -> ExitCode {
                     _ => printed,
                 }
             }
-            _ => Err(CliError::Usage(args::complaint(&error))),
+            _ => Err(CliError::Usage(options::complaint(&error))),
         },
     };
     match result {

@@ -4,15 +4,15 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use moss_reference::config::{PipelineConfig, TextConfig, VaeConfig};
-use moss_reference::pipeline::{self, Model};
-use moss_reference::tokenizer::{Encoded, Tokenizer};
-use moss_reference::weights::{Checkpoint, ModelSource};
+use moss_reference::files::{Checkpoint, ModelSource};
+use moss_reference::model::config::{PipelineConfig, TextConfig, VaeConfig};
+use moss_reference::model::tokenizer::{Encoded, Tokenizer};
+use moss_reference::model::{self, Model};
 
-use crate::args::{self, PromptArgs};
 use crate::embedded;
 use crate::error::{CliError, Result};
-use crate::input;
+use crate::files::input;
+use crate::options::{PromptArgs, check};
 
 /// Official limit of a prompt in tokens.
 pub(crate) const MAX_SEQ: usize = 4096;
@@ -62,7 +62,7 @@ impl Source {
     /// # Errors
     /// As [`Self::named`].
     pub(crate) fn text_encoder(&self) -> Result<(TextConfig, Arc<Checkpoint>)> {
-        self.named(pipeline::open_text_encoder(&self.source))
+        self.named(model::open_text_encoder(&self.source))
     }
 
     /// Opens the VAE alone.
@@ -70,7 +70,7 @@ impl Source {
     /// # Errors
     /// As [`Self::named`].
     pub(crate) fn vae(&self) -> Result<(VaeConfig, Arc<Checkpoint>)> {
-        self.named(pipeline::open_vae(&self.source))
+        self.named(model::open_vae(&self.source))
     }
 
     /// Opens the tokenizer alone.
@@ -147,7 +147,7 @@ pub(crate) fn encode_prompt(
     max_seq: Option<usize>,
     warn: impl Fn(&str),
 ) -> Result<Encoded> {
-    let max_seq = args::max_seq(max_seq.unwrap_or(MAX_SEQ))?;
+    let max_seq = check::max_seq(max_seq.unwrap_or(MAX_SEQ))?;
     let encoded = tokenizer
         .encode_prompt(text, max_seq)
         .map_err(|error| CliError::failed(format!("the {what}"), error))?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use moss_reference::backend::Backend;
-use moss_reference::model::{Event, Observer};
+use moss_reference::model::observe::{Event, Observer};
 
 use crate::error::{CliError, Result};
 use crate::{interrupt, say};

@@ -3,11 +3,13 @@
 
 use half::bf16;
 use moss_reference::backend::{Backend, HostData};
-use moss_reference::dit::Dit;
-use moss_reference::model::{RunError, Silent};
-use moss_reference::noise::randn;
-use moss_reference::pipeline::{self, Guidance, Model, Stages, Start};
-use moss_reference::vae::Vae;
+use moss_reference::model::Model;
+use moss_reference::model::dit::Dit;
+use moss_reference::model::observe::{RunError, Silent};
+use moss_reference::model::vae::Vae;
+use moss_reference::run::{self, Stages};
+use moss_reference::sample::noise::randn;
+use moss_reference::sample::{self, Guidance, Start};
 
 use crate::row::{Row, Rule, Word};
 
@@ -22,7 +24,7 @@ pub fn text_states<B: Backend>(
 ) -> Result<Vec<Vec<u32>>, RunError> {
     let lengths: Vec<usize> = prompts.iter().map(|ids| ids.len()).collect();
     let spec = model.stages(1, 1, &lengths).take_text_encoder();
-    let states = pipeline::encode(backend, model, spec, prompts, &mut Silent)?;
+    let states = run::encode(backend, model, spec, prompts, &mut Silent)?;
     states.iter().map(|states| Ok(bits(&backend.download(states)?.to_f32()))).collect()
 }
 
@@ -75,7 +77,7 @@ impl<'a> DitRun<'a> {
         look(dit.stage());
         let noise = randn(3, 128 * h * w);
         let start = Start { noise: &noise, h, w, sigmas: &[1.0, 0.75, 0.0], guidance: &self.guidance };
-        pipeline::denoise(backend, &dit, &cond, Some(&uncond), &start, &mut Silent).map(|x| bits(&x))
+        sample::denoise(backend, &dit, &cond, Some(&uncond), &start, &mut Silent).map(|x| bits(&x))
     }
 }
 

@@ -15,7 +15,7 @@ const F32_TINY: f64 = 7.006_492_321_624_085e-46;
 /// Half the smallest bf16.
 const BF16_TINY: f64 = 4.591_774_807_899_561e-41;
 
-/// The functions of `moss_reference::math` err by up to this many ulps, as their own tests prove.
+/// The functions of `moss_reference::simd::math` err by up to this many ulps, as their own tests prove.
 const FUNCTION_ULPS: f64 = 2.0;
 
 /// A value and a bound on the error of computing it in f32.
@@ -63,7 +63,7 @@ impl Bounded {
         Self { value, error: if self.error == 0.0 { 0.0 } else { error } }.f32()
     }
 
-    /// A monotone function of `moss_reference::math`.
+    /// A monotone function of `moss_reference::simd::math`.
     pub fn monotone(self, f: impl Fn(f64) -> f64) -> Self {
         let value = f(self.value);
         let spread = |x: f64| (f(x) - value).abs();

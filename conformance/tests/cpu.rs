@@ -2,19 +2,19 @@
 
 use moss_conformance::battery::{Demand, MODEL_OPERATIONS, all, at_model_sizes};
 use moss_golden::synth::Preset;
-use moss_reference::config::ModelConfig;
 use moss_reference::cpu::CpuBackend;
-use moss_reference::cpu::simd::Path;
-use moss_reference::weights::ModelSource;
+use moss_reference::files::ModelSource;
+use moss_reference::model::config::ModelConfig;
+use moss_reference::simd::Isa;
 
 #[test]
 fn every_path_has_the_oracles_bits_on_any_number_of_threads() {
-    let paths = Path::available();
+    let isas = Isa::available();
     let mut backends = Vec::new();
-    for (i, &path) in paths.iter().enumerate() {
-        // The fastest path on 1, 2 and 3 threads, the others on one of these.
-        let threads = if i + 1 == paths.len() { vec![1, 2, 3] } else { vec![2 + i % 2] };
-        backends.extend(threads.into_iter().map(|n| CpuBackend::with_path(path, n).expect("threads")));
+    for (i, &isa) in isas.iter().enumerate() {
+        // The fastest isa on 1, 2 and 3 threads, the others on one of these.
+        let threads = if i + 1 == isas.len() { vec![1, 2, 3] } else { vec![2 + i % 2] };
+        backends.extend(threads.into_iter().map(|n| CpuBackend::with_isa(isa, n).expect("threads")));
     }
     let summaries = all(&backends, Demand::Bits).unwrap_or_else(|error| panic!("{error}"));
     for summary in &summaries {

@@ -7,9 +7,9 @@ use moss_conformance::golden::{Case, run_case};
 use moss_conformance::row::Word;
 use moss_golden::synth::{self, Preset};
 use moss_reference::cpu::CpuBackend;
-use moss_reference::pipeline::Model;
-use moss_reference::tokenizer::Tokenizer;
-use moss_reference::weights::ModelSource;
+use moss_reference::files::ModelSource;
+use moss_reference::model::Model;
+use moss_reference::model::tokenizer::Tokenizer;
 
 /// The checkpoints that the cases ask for, each made once.
 struct Checkpoints {

@@ -12,9 +12,9 @@ use moss_reference::backend::{
     Backend, DeltaHeads, Epilogue, Glu, Heads, HostData, NormKind, Result, StageSpec, Tensor as _,
 };
 use moss_reference::cpu::{CpuBackend, CpuStage, CpuTensor};
-use moss_reference::pipeline::Model;
-use moss_reference::tokenizer::Tokenizer;
-use moss_reference::weights::ModelSource;
+use moss_reference::files::ModelSource;
+use moss_reference::model::Model;
+use moss_reference::model::tokenizer::Tokenizer;
 
 /// What is wrong with a backend.
 #[derive(Clone, Copy, PartialEq)]

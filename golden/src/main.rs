@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use moss_golden::synth::{self, Preset, Sizes, SynthError};
-use moss_reference::pipeline::{Model, OpenError};
-use moss_reference::weights::ModelSource;
+use moss_reference::files::ModelSource;
+use moss_reference::model::{Model, OpenError};
 
 /// Makes what golden cases are made from.
 #[derive(Parser)]

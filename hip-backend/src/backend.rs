@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use half::bf16;
 use moss_kernels::Launch;
+use moss_reference::backend::shapes;
 use moss_reference::backend::{DType, HostData, StageSpec, Tensor as _};
-use moss_reference::shapes;
 
 use crate::device::{Device, Event, Place};
 use crate::discover::{self, DeviceInfo, Listing};
@@ -443,7 +443,7 @@ impl HipBackend {
 mod tests {
     use super::*;
     use moss_reference::backend::{Backend as _, Role};
-    use moss_reference::weights::FileDType;
+    use moss_reference::files::FileDType;
 
     use crate::fake::{Fake, Policy};
     use crate::memory::RESERVE;

@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use moss_kernels::args::{self, epilogue, glu, norm_kind};
 use moss_kernels::{Launch, LaunchError};
+use moss_reference::backend::shapes;
 use moss_reference::backend::{
     Backend, BackendError, DType, DeltaHeads, Epilogue, Glu, Heads, HostData, NormKind, Result, StageSpec,
     Tensor as _,
 };
-use moss_reference::shapes;
 
 use crate::backend::HipBackend;
 use crate::error::Error;

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 
 use moss_kernels::pack::{Conv, Panels};
 use moss_reference::backend::{DType, Role, StageSpec, WeightSpec};
-use moss_reference::weights::{Bytes, Checkpoint, FileDType, TensorView};
+use moss_reference::files::{Bytes, Checkpoint, FileDType, TensorView};
 
 use crate::error::Error;
 use crate::stream::RING_ENTRY;
@@ -411,7 +411,7 @@ impl StageImages {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use moss_reference::weights::{ModelSource, Part as ModelPart, TensorSpec};
+    use moss_reference::files::{ModelSource, Part as ModelPart, TensorSpec};
     use std::path::Path;
 
     /// A tensor of a test checkpoint, with counted elements.

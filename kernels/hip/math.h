@@ -1,4 +1,4 @@
-// The elementary functions of reference/src/math.rs, step by step the same: see there for formulas, ranges and errors.
+// The elementary functions of reference/src/simd/math.rs, step by step the same: see there for formulas, ranges and errors.
 #pragma once
 #include "moss.h"
 

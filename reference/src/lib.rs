@@ -2,17 +2,10 @@
 //! trait, and the CPU backend that defines every operation.
 
 pub mod backend;
-pub mod config;
 pub mod cpu;
-pub mod dit;
-pub mod math;
+pub mod files;
 pub mod model;
-pub mod noise;
 pub mod oracle;
-pub mod pipeline;
-pub mod sampler;
-pub mod shapes;
-pub mod text_encoder;
-pub mod tokenizer;
-pub mod vae;
-pub mod weights;
+pub mod run;
+pub mod sample;
+pub mod simd;

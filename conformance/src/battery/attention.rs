@@ -3,7 +3,7 @@
 use std::f64::consts::{LN_2, LOG2_E};
 
 use moss_reference::backend::{ATTENTION_BLOCK, Backend, BackendError, DType, Heads};
-use moss_reference::config::ModelConfig;
+use moss_reference::model::config::ModelConfig;
 
 use super::Case;
 use super::inputs::{Fill, Host, Rng};

@@ -1,7 +1,7 @@
 //! Cases of `gated_delta_rule`.
 
 use moss_reference::backend::{Backend, BackendError, DeltaHeads, Role};
-use moss_reference::config::ModelConfig;
+use moss_reference::model::config::ModelConfig;
 
 use super::Case;
 use super::inputs::{Fill, Host, Rng};

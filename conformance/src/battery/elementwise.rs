@@ -1,7 +1,7 @@
 //! Cases of `concat`, `to_bf16`, `sigmoid_gate`, `causal_conv_silu` and `euler_step`.
 
 use moss_reference::backend::{Backend, BackendError, Heads, Role};
-use moss_reference::config::ModelConfig;
+use moss_reference::model::config::ModelConfig;
 
 use super::Case;
 use super::inputs::{Fill, Host, Rng};

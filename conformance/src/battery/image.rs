@@ -1,7 +1,7 @@
 //! Cases of `unpack_latents`, `conv2d` and `group_norm`.
 
 use moss_reference::backend::{Backend, BackendError, Role};
-use moss_reference::config::ModelConfig;
+use moss_reference::model::config::ModelConfig;
 
 use super::Case;
 use super::inputs::{Fill, Host, Rng};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use half::bf16;
 use moss_reference::backend::{Backend, BackendError, DType, HostData, Role, StageSpec, WeightSpec};
-use moss_reference::weights::{Checkpoint, ModelSource, Part, TensorSpec};
+use moss_reference::files::{Checkpoint, ModelSource, Part, TensorSpec};
 use tempfile::TempDir;
 
 use crate::bounded::Bounded;

@@ -1,7 +1,7 @@
 //! Cases of `linear` and `linear_glu`.
 
 use moss_reference::backend::{Backend, BackendError, Epilogue, Glu, Role};
-use moss_reference::config::ModelConfig;
+use moss_reference::model::config::ModelConfig;
 
 use super::Case;
 use super::inputs::{Fill, Host, Rng};

@@ -11,7 +11,7 @@ mod linear;
 mod norm;
 
 use moss_reference::backend::{Backend, BackendError, Role};
-use moss_reference::config::ModelConfig;
+use moss_reference::model::config::ModelConfig;
 use moss_reference::oracle::OracleBackend;
 
 use crate::bounded::Bounded;

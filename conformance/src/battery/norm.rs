@@ -1,7 +1,7 @@
 //! Cases of `norm`, `head_norm_rope` and `gated_norm`.
 
 use moss_reference::backend::{Backend, BackendError, Heads, NormKind, Role};
-use moss_reference::config::ModelConfig;
+use moss_reference::model::config::ModelConfig;
 
 use super::Case;
 use super::inputs::{Fill, Host, Rng};

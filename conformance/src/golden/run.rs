@@ -10,13 +10,15 @@
 //! torch itself moves when only its kernels change, and nobody is asked to be closer to torch than torch is.
 
 use moss_reference::backend::{Backend, BackendError, HostData, Tensor as _};
-use moss_reference::dit::Dit;
-use moss_reference::model::{Observer, RunError};
-use moss_reference::noise::randn;
-use moss_reference::pipeline::{self, Guidance, Model, Start, TOKEN_SIDE};
-use moss_reference::sampler;
-use moss_reference::tokenizer::Tokenizer;
-use moss_reference::vae::{self, Vae};
+use moss_reference::model::dit::Dit;
+use moss_reference::model::observe::{Observer, RunError};
+use moss_reference::model::tokenizer::Tokenizer;
+use moss_reference::model::vae::{self, Vae};
+use moss_reference::model::{Model, TOKEN_SIDE};
+use moss_reference::run;
+use moss_reference::sample::noise::randn;
+use moss_reference::sample::schedule;
+use moss_reference::sample::{self, Guidance, Start};
 
 use super::{Case, CaseError, Swaps};
 use crate::compare::{Comparison, compare};
@@ -55,7 +57,7 @@ pub enum RunCaseError {
         /// The case.
         case: String,
         /// What went wrong.
-        error: moss_reference::tokenizer::Error,
+        error: moss_reference::model::tokenizer::Error,
     },
 }
 
@@ -206,7 +208,7 @@ pub fn run_case<B: Backend>(
         // What follows is judged on the official ids, so that each row speaks of its own stage.
         ids.push(case.array(name)?.iter().map(|&id| id as u32).collect::<Vec<u32>>());
     }
-    let sigmas = sampler::sigmas(request.steps, request.shift).unwrap_or_default();
+    let sigmas = schedule::sigmas(request.steps, request.shift).unwrap_or_default();
     judge.exact("sigmas", &widen(&sigmas), case.array("sigmas")?);
     let noise = randn(request.seed, case.array("noise")?.len());
     judge.exact("noise", &widen(&noise), case.array("noise")?);
@@ -215,8 +217,7 @@ pub fn run_case<B: Backend>(
     let mut stages = model.stages(h, w, &lengths);
     let prompts: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
     let mut taps = Taps::default();
-    let states =
-        pipeline::encode(backend, model, stages.take_text_encoder(), &prompts, &mut taps).map_err(run)?;
+    let states = run::encode(backend, model, stages.take_text_encoder(), &prompts, &mut taps).map_err(run)?;
     for (name, states) in ["text", "text_negative"].iter().zip(&states) {
         let values = backend.download(states).map_err(RunError::from).map_err(run)?.to_f32();
         let comparison = judge.distances(name, &values, name)?;
@@ -238,7 +239,7 @@ pub fn run_case<B: Backend>(
     let start = Start { noise: &noise, h, w, sigmas: &sigmas, guidance: &guidance };
     let mut taps = Taps::default();
     let latents =
-        pipeline::denoise(backend, &dit, &states[0], states.get(1), &start, &mut taps).map_err(run)?;
+        sample::denoise(backend, &dit, &states[0], states.get(1), &start, &mut taps).map_err(run)?;
     for (name, values) in &taps.tensors {
         if let Some(row) = name.strip_prefix("velocity_") {
             let channels_first = transpose(values, h * w);
@@ -267,24 +268,17 @@ pub fn run_case<B: Backend>(
             uploaded.map_err(|error| run(error.into()))
         })
         .collect::<Result<Vec<_>, RunCaseError>>()?;
-    let alone = pipeline::denoise(
-        backend,
-        &dit,
-        &golden_states[0],
-        golden_states.get(1),
-        &start,
-        &mut Taps::default(),
-    )
-    .map_err(run)?;
+    let alone =
+        sample::denoise(backend, &dit, &golden_states[0], golden_states.get(1), &start, &mut Taps::default())
+            .map_err(run)?;
     let comparison = free("dit alone", &alone, case.array("latent_bf16")?);
     judge.cosine("final latents of the DiT alone, from golden text states: cosine", &comparison, DIT_COSINE);
     drop(dit);
 
     let golden_latents = case.array_f32("latent_fp32")?;
-    let picture =
-        pipeline::decode(backend, &vae, &golden_latents, h, w, &mut Taps::default()).map_err(run)?;
+    let picture = run::decode(backend, &vae, &golden_latents, h, w, &mut Taps::default()).map_err(run)?;
     judge_vae(&mut judge, &picture)?;
-    let picture = pipeline::decode(backend, &vae, &latents, h, w, &mut Taps::default()).map_err(run)?;
+    let picture = run::decode(backend, &vae, &latents, h, w, &mut Taps::default()).map_err(run)?;
     let clamped: Vec<f32> = picture.iter().map(|x| x.clamp(-1.0, 1.0)).collect();
     judge.distances("picture", &clamped, "picture")?;
     let official = case.array("image_bf16")?.iter().map(|&x| x as u8).collect();

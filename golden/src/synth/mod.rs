@@ -12,10 +12,9 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use moss_reference::config::{ConfigError, ModelConfig};
-use moss_reference::weights::{
-    ModelSource, Part, TensorSpec, dit_tensors, text_encoder_tensors, vae_tensors,
-};
+use moss_reference::files::{ModelSource, Part, TensorSpec};
+use moss_reference::model::config::{ConfigError, ModelConfig};
+use moss_reference::model::inventory::{dit_tensors, text_encoder_tensors, vae_tensors};
 use serde_json::{Map, Value, json};
 
 pub use presets::{Preset, Sizes};
@@ -227,7 +226,7 @@ fn write_json(path: &Path, value: &Value) -> Result<(), SynthError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use moss_reference::pipeline::Model;
+    use moss_reference::model::Model;
 
     fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         let mut all = Vec::new();

@@ -1,7 +1,7 @@
 //! The elements of synthetic tensors.
 
 use half::bf16;
-use moss_reference::weights::Part;
+use moss_reference::files::Part;
 use rayon::prelude::*;
 
 /// Elements that one task fills.

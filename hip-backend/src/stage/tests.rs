@@ -1,6 +1,6 @@
 use super::*;
 use moss_reference::backend::Role;
-use moss_reference::weights::{Checkpoint, FileDType};
+use moss_reference::files::{Checkpoint, FileDType};
 
 use crate::fake::{Fake, Policy};
 use crate::memory::RESERVE;

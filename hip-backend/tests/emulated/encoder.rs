@@ -6,8 +6,8 @@ use moss_conformance::bits::text_states;
 use moss_golden::synth::Preset;
 use moss_hip::Options;
 use moss_reference::cpu::CpuBackend;
-use moss_reference::pipeline::Model;
-use moss_reference::weights::ModelSource;
+use moss_reference::files::ModelSource;
+use moss_reference::model::Model;
 
 use crate::{emulated, model, open};
 

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use moss_golden::synth::{self, Preset};
 use moss_hip::{HipBackend, Options};
-use moss_reference::pipeline::Model;
-use moss_reference::weights::ModelSource;
+use moss_reference::files::ModelSource;
+use moss_reference::model::Model;
 
 /// Set in the child process that opens the emulated device of its environment.
 const CHILD: &str = "MOSS_HIP_TEST_CHILD";

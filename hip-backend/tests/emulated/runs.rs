@@ -3,10 +3,12 @@ use moss_golden::synth::Preset;
 use moss_hip::Options;
 use moss_reference::backend::{Backend, HostData};
 use moss_reference::cpu::CpuBackend;
-use moss_reference::dit::Dit;
-use moss_reference::model::Silent;
-use moss_reference::pipeline::{Guidance, Model, Start, decode, denoise, encode};
-use moss_reference::vae::Vae;
+use moss_reference::model::Model;
+use moss_reference::model::dit::Dit;
+use moss_reference::model::observe::Silent;
+use moss_reference::model::vae::Vae;
+use moss_reference::run::{decode, encode};
+use moss_reference::sample::{Guidance, Start, denoise};
 
 use crate::{bits, emulated, model, open};
 

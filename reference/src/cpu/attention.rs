@@ -4,7 +4,7 @@
 //! `[h][W]` then need no horizontal operation: every sum of the definition runs down one lane. Both products are the
 //! register tiles of [`super::micro`], 8 (AVX2: 4) rows by up to three vectors; keys and values are broadcast.
 //! A task is a group of tiles that share each block of keys and values once it is widened to f32; or, for bf16 operands where
-//! the path has [`Bf16Dot`], once it is packed in pairs of what is summed over: of `h` for scores, of keys for outputs.
+//! the isa has [`Bf16Dot`], once it is packed in pairs of what is summed over: of `h` for scores, of keys for outputs.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -13,12 +13,12 @@ use half::bf16;
 use rayon::prelude::*;
 
 use super::lanes::{from_heads, narrow, widen};
-use super::micro::{Run, rows_at_least};
-use super::simd::{Bf16Dot, Floor, MAX_LANES, Simd, pair, simd_kernel};
+use super::micro::rows_at_least;
 use super::{CpuBackend, CpuTensor};
+use crate::backend::shapes::{self, AttentionShape};
 use crate::backend::{ATTENTION_BLOCK, DType, Heads, Tensor};
-use crate::math::exp2;
-use crate::shapes::{self, AttentionShape};
+use crate::simd::math::exp2;
+use crate::simd::{Bf16Dot, Floor, MAX_LANES, Run, Simd, pair, simd_kernel};
 
 /// Columns of values are laid out in groups of this, the most rows of a register tile.
 const PAD: usize = 8;
@@ -233,13 +233,13 @@ pub fn attention(
         k: k_view,
         v: v_view,
         shape,
-        dot: backend.path().dot().filter(|_| all_bf16),
+        dot: backend.isa().dot().filter(|_| all_bf16),
         factor: (scale * std::f64::consts::LOG2_E) as f32,
         causal,
     };
     // [head][T][h], each task's part in one piece.
     let mut by_head = vec![0f32; q_heads * tokens * dim];
-    let lanes = lanes(backend.path());
+    let lanes = lanes(backend.isa());
     let vectors = q_heads * tokens.div_ceil(lanes);
     let tiles = vectors.div_ceil(TASKS_PER_THREAD * backend.threads() * VECTORS).clamp(1, TILES);
     let most = tiles * VECTORS * lanes;
@@ -256,10 +256,10 @@ pub fn attention(
             start += len;
         }
     }
-    backend.run(|| tasks.into_par_iter().for_each(|task| run_task(backend.path(), &call, task)));
+    backend.run(|| tasks.into_par_iter().for_each(|task| run_task(backend.isa(), &call, task)));
     backend.run(|| match q.dtype() {
         DType::Bf16 => {
-            let narrow = |from: &[f32], to: &mut [bf16]| narrow(backend.path(), from, to);
+            let narrow = |from: &[f32], to: &mut [bf16]| narrow(backend.isa(), from, to);
             CpuTensor::from_bf16(from_heads(&by_head, q_heads, dim, narrow), q.shape())
         }
         DType::F32 => CpuTensor::from_f32(

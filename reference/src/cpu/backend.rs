@@ -13,7 +13,7 @@ impl Backend for CpuBackend {
 
     fn describe(&self) -> String {
         let threads = self.threads();
-        format!("CPU, {}, {threads} thread{}", self.path().name(), if threads == 1 { "" } else { "s" })
+        format!("CPU, {}, {threads} thread{}", self.isa().name(), if threads == 1 { "" } else { "s" })
     }
 
     /// Weights stay in the file and activations are small: nothing is refused.

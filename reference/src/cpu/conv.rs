@@ -8,12 +8,12 @@
 use rayon::prelude::*;
 
 use super::lanes;
-use super::micro::{self, Aligned, Run, panel_width, rows_at_least, rows_exactly, tile_rows};
-use super::simd::{Path, Simd, simd_kernel};
+use super::micro::{self, Aligned, panel_width, rows_at_least, rows_exactly, tile_rows};
 use super::tensor::Buffer;
 use super::{CpuBackend, CpuTensor};
-use crate::math;
-use crate::shapes::{self, ConvShape};
+use crate::backend::shapes::{self, ConvShape};
+use crate::simd::math;
+use crate::simd::{Isa, Run, Simd, simd_kernel};
 
 /// Input channels that one run takes: with three vectors of 16 lanes, 18 KiB of weights.
 const SLICE: usize = 96;
@@ -91,7 +91,7 @@ pub fn conv2d(
     residual: Option<&CpuTensor>,
 ) -> CpuTensor {
     let shape = shapes::conv2d(x, norm, w, bias, upsample, residual);
-    let path = backend.path();
+    let isa = backend.isa();
     let ConvShape { height, width, inputs, outputs, .. } = shape;
     let mut out = Buffer::zeros(height * width * outputs);
     backend.run(|| {
@@ -103,16 +103,16 @@ pub fn conv2d(
                 let (a, b) = ab.f32().split_at(inputs);
                 (a, b, silu)
             }),
-            weights: pack_weights(path, w.f32(), &shape),
+            weights: pack_weights(isa, w.f32(), &shape),
             bias: bias.f32(),
             residual: residual.map(CpuTensor::f32),
             out: Output(out.as_mut_ptr()),
         };
-        let row_len = blocks(&shape, path.lanes()) * block_len(&shape, path.lanes());
+        let row_len = blocks(&shape, isa.lanes()) * block_len(&shape, isa.lanes());
         let band_rows = (BAND_BYTES / 4 / row_len).max(4);
         let mut band = Band::default();
         for row in (0..height).step_by(band_rows) {
-            run_band(path, &conv, row, band_rows.min(height - row), &mut band);
+            run_band(isa, &conv, row, band_rows.min(height - row), &mut band);
         }
     });
     CpuTensor::from_buffer(out, &[height, width, outputs])
@@ -124,9 +124,9 @@ fn panel_vectors(outputs: usize, column: usize, lanes: usize) -> usize {
 }
 
 /// `w` `[co, ci, k, k]` to `[panel][ky][kx][ci][column]`; columns without an output are zeros.
-fn pack_weights(path: Path, w: &[f32], shape: &ConvShape) -> Aligned {
+fn pack_weights(isa: Isa, w: &[f32], shape: &ConvShape) -> Aligned {
     let taps = shape.kernel * shape.kernel;
-    let (inputs, lanes) = (shape.inputs, path.lanes());
+    let (inputs, lanes) = (shape.inputs, isa.lanes());
     let most = panel_width(lanes);
     let mut packed = Aligned::zeros(shape.outputs.div_ceil(most) * taps * inputs * most);
     let panels = packed.par_chunks_mut(taps * inputs * most).enumerate();
@@ -144,16 +144,16 @@ fn pack_weights(path: Path, w: &[f32], shape: &ConvShape) -> Aligned {
 }
 
 /// Output rows `row .. row + rows`.
-fn run_band(path: Path, conv: &Conv<'_>, row: usize, rows: usize, band: &mut Band) {
+fn run_band(isa: Isa, conv: &Conv<'_>, row: usize, rows: usize, band: &mut Band) {
     let shape = &conv.shape;
-    let lanes = path.lanes();
+    let lanes = isa.lanes();
     let (blocks, block_len) = (blocks(shape, lanes), block_len(shape, lanes));
     let first = row.saturating_sub(conv.reach());
     let end = (row + rows + conv.reach()).min(shape.height);
     band.first = first;
     band.rows.resize((end - first) * blocks * block_len);
     let input_rows = band.rows.par_chunks_mut(blocks * block_len).enumerate();
-    input_rows.for_each_init(Vec::new, |line, (y, to)| lay_out_row(path, conv, first + y, line, to));
+    input_rows.for_each_init(Vec::new, |line, (y, to)| lay_out_row(isa, conv, first + y, line, to));
 
     let wide = blocks.min(TASK_BLOCKS.min(TASK_BYTES / 4 / block_len / 3).max(1));
     let high = (TASK_BYTES / 4 / (wide * block_len)).saturating_sub(2).min(TASK_BLOCKS / wide).max(1);
@@ -166,7 +166,7 @@ fn run_band(path: Path, conv: &Conv<'_>, row: usize, rows: usize, band: &mut Ban
     }
     let band = &*band;
     let sums = Aligned::default;
-    areas.into_par_iter().for_each_init(sums, |sums, area| run_area(path, conv, band, area, sums));
+    areas.into_par_iter().for_each_init(sums, |sums, area| run_area(isa, conv, band, area, sums));
 }
 
 simd_kernel! {

@@ -5,11 +5,11 @@ use std::ops::Range;
 use half::bf16;
 use rayon::prelude::*;
 
-use super::simd::simd_kernel;
 use super::{CpuBackend, CpuStage, CpuTensor};
+use crate::backend::shapes;
 use crate::backend::{DType, HostData, StageSpec, Tensor};
-use crate::shapes;
-use crate::weights::Bytes;
+use crate::files::Bytes;
+use crate::simd::simd_kernel;
 
 /// Elements that one task converts.
 const CHUNK: usize = 1 << 16;
@@ -92,7 +92,7 @@ pub fn to_bf16(backend: &CpuBackend, x: &CpuTensor) -> CpuTensor {
     let mut out = vec![bf16::ZERO; x.f32().len()];
     backend.run(|| {
         let chunks = out.par_chunks_mut(CHUNK).zip(x.f32().par_chunks(CHUNK));
-        chunks.for_each(|(to, x)| round_to_bf16(backend.path(), x, to));
+        chunks.for_each(|(to, x)| round_to_bf16(backend.isa(), x, to));
     });
     CpuTensor::from_bf16(out, x.shape())
 }
@@ -126,7 +126,7 @@ mod tests {
         let x = upload(HostData::F32((0..n).map(|i| i as f32 * 1.001).collect()), &[n]);
         let expected: Vec<bf16> = x.f32().iter().map(|&v| bf16::from_f32(v)).collect();
         for threads in [1, 2] {
-            let backend = CpuBackend::with_path(crate::cpu::simd::Path::best(), threads)?;
+            let backend = CpuBackend::with_isa(crate::simd::Isa::best(), threads)?;
             assert_eq!(to_bf16(&backend, &x).bf16(), expected);
         }
         Ok(())

@@ -8,11 +8,11 @@ use half::bf16;
 use rayon::prelude::*;
 
 use super::lanes::{from_heads, load_bf16, narrow, store, sum_of_squares, widen};
-use super::simd::{Simd, simd_kernel};
 use super::{CpuBackend, CpuTensor};
 use crate::backend::DeltaHeads;
-use crate::math::scalar::{exp, sigmoid, softplus};
-use crate::shapes;
+use crate::backend::shapes;
+use crate::simd::math::scalar::{exp, sigmoid, softplus};
+use crate::simd::{Simd, simd_kernel};
 
 /// Vectors of columns in a group.
 const VECTORS: usize = 2;
@@ -58,9 +58,9 @@ pub fn gated_delta_rule(
         }
     }
     backend.run(|| {
-        tasks.into_par_iter().for_each(|(head, start, out)| run_head(backend.path(), call, head, start, out));
+        tasks.into_par_iter().for_each(|(head, start, out)| run_head(backend.isa(), call, head, start, out));
     });
-    let narrow = |from: &[f32], to: &mut [bf16]| narrow(backend.path(), from, to);
+    let narrow = |from: &[f32], to: &mut [bf16]| narrow(backend.isa(), from, to);
     let out = backend.run(|| from_heads(&by_head, value_heads, value_dim, narrow));
     CpuTensor::from_bf16(out, &[tokens, value_heads * value_dim])
 }

@@ -4,11 +4,11 @@ use half::bf16;
 use rayon::prelude::*;
 
 use super::lanes::{load, load_bf16, rows_per_task, store_bf16};
-use super::simd::simd_kernel;
 use super::{CpuBackend, CpuTensor};
+use crate::backend::shapes;
 use crate::backend::{Heads, Tensor};
-use crate::math::{sigmoid, silu};
-use crate::shapes;
+use crate::simd::math::{sigmoid, silu};
+use crate::simd::simd_kernel;
 
 /// [`Backend::sigmoid_gate`](crate::backend::Backend::sigmoid_gate).
 pub fn sigmoid_gate(backend: &CpuBackend, x: &CpuTensor, gate: &CpuTensor, heads: Heads) -> CpuTensor {
@@ -19,7 +19,7 @@ pub fn sigmoid_gate(backend: &CpuBackend, x: &CpuTensor, gate: &CpuTensor, heads
     backend.run(|| {
         let inputs = x.bf16().par_chunks(rows * packed).zip(gate.bf16().par_chunks(rows * width));
         out.par_chunks_mut(rows * packed).zip(inputs).for_each(|(out, (x, gate))| {
-            sigmoid_gate_rows(backend.path(), x, gate, width, heads, out);
+            sigmoid_gate_rows(backend.isa(), x, gate, width, heads, out);
         });
     });
     CpuTensor::from_bf16(out, x.shape())
@@ -53,7 +53,7 @@ pub fn causal_conv_silu(backend: &CpuBackend, x: &CpuTensor, w: &CpuTensor, segm
     let mut out = vec![bf16::ZERO; tokens * channels];
     backend.run(|| {
         out.par_chunks_mut(rows * channels).enumerate().for_each(|(task, out)| {
-            causal_conv_rows(backend.path(), x.bf16(), &taps, channels, &starts, task * rows, out);
+            causal_conv_rows(backend.isa(), x.bf16(), &taps, channels, &starts, task * rows, out);
         });
     });
     CpuTensor::from_bf16(out, x.shape())

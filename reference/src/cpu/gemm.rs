@@ -5,19 +5,19 @@
 //! while all its row blocks pass over them. Weights are read from memory once for each stretch of [`TASK_BLOCKS`] row blocks,
 //! so once when there are few tokens.
 //!
-//! A step is one value of `k`, widened to f32; where the path has [`Bf16Dot`], two, packed as [`pair`] says.
+//! A step is one value of `k`, widened to f32; where the isa has [`Bf16Dot`], two, packed as [`pair`] says.
 
 use std::ops::Range;
 
 use half::bf16;
 use rayon::prelude::*;
 
-use super::micro::{Aligned, Run, panel_vectors, panel_width, rows_at_least, tile_rows};
-use super::simd::{Bf16Dot, Floor, MAX_LANES, Path, Simd, pair, simd_kernel};
+use super::micro::{Aligned, panel_vectors, panel_width, rows_at_least, tile_rows};
 use super::{CpuBackend, CpuTensor};
+use crate::backend::shapes;
 use crate::backend::{Epilogue, Glu};
-use crate::math;
-use crate::shapes;
+use crate::simd::math;
+use crate::simd::{Bf16Dot, Floor, Isa, MAX_LANES, Run, Simd, pair, simd_kernel};
 
 /// Steps of `k` that a packed panel holds at a time: with three vectors of 16 lanes, 24 KiB, which the nearest cache holds
 /// beside two row blocks.
@@ -151,12 +151,12 @@ fn product(
     finish: Finish<'_>,
     [tokens, k, outputs]: [usize; 3],
 ) -> CpuTensor {
-    let path = backend.path();
+    let isa = backend.isa();
     let mut out = vec![bf16::ZERO; tokens * outputs];
     backend.run(|| {
         let product = Product {
-            x: pack_x(path, x.bf16(), tokens, k),
-            dot: path.dot(),
+            x: pack_x(isa, x.bf16(), tokens, k),
+            dot: isa.dot(),
             tokens,
             k,
             weights: Rows { parts: w.parts(), width: k },
@@ -165,17 +165,17 @@ fn product(
             outputs,
             out: Output(out.as_mut_ptr()),
         };
-        tiles(path, &product)
+        tiles(isa, &product)
             .into_par_iter()
-            .for_each_init(Scratch::default, |scratch, tile| run_tile(path, &product, tile, scratch));
+            .for_each_init(Scratch::default, |scratch, tile| run_tile(isa, &product, tile, scratch));
     });
     CpuTensor::from_bf16(out, &[tokens, outputs])
 }
 
 /// All tiles of a result; those that share weights follow one another.
-fn tiles(path: Path, product: &Product<'_>) -> Vec<Tile> {
-    let row_blocks = product.tokens.div_ceil(tile_rows(path.lanes()));
-    let width = panel_width(path.lanes());
+fn tiles(isa: Isa, product: &Product<'_>) -> Vec<Tile> {
+    let row_blocks = product.tokens.div_ceil(tile_rows(isa.lanes()));
+    let width = panel_width(isa.lanes());
     let most = match product.finish {
         Finish::Glu(_) => TASK_PANELS / 2,
         _ => TASK_PANELS,
@@ -196,10 +196,10 @@ const fn step(dot: Option<Bf16Dot>) -> usize {
 }
 
 /// Packs `x` `[tokens, k]`.
-fn pack_x(path: Path, x: &[bf16], tokens: usize, k: usize) -> Packed {
-    let rows = tile_rows(path.lanes());
+fn pack_x(isa: Isa, x: &[bf16], tokens: usize, k: usize) -> Packed {
+    let rows = tile_rows(isa.lanes());
     let blocks = tokens.div_ceil(rows);
-    let step = step(path.dot());
+    let step = step(isa.dot());
     let mut steps = Aligned::zeros(blocks * rows * k.div_ceil(step));
     let mut floors = vec![Floor::NONE; blocks * k.div_ceil(SLICE * step)];
     let slices = steps.par_chunks_mut(blocks * rows * SLICE).zip(floors.par_chunks_mut(blocks));
@@ -299,7 +299,7 @@ fn weight_rows<'a>(product: &Product<'a>, tile: Tile, width: usize) -> Vec<&'a [
 /// The slice of `k` of the first `LANES` rows.
 #[inline(always)]
 fn vector_rows<'a, S: Simd>(weights: &[&'a [bf16]], slice: Range<usize>) -> [&'a [bf16]; MAX_LANES] {
-    // Loops, not closures: a closure that is not inlined is compiled without the path's instructions.
+    // Loops, not closures: a closure that is not inlined is compiled without the isa's instructions.
     let mut rows: [&[bf16]; MAX_LANES] = [&[]; MAX_LANES];
     for c in 0..S::LANES {
         rows[c] = &weights[c][slice.clone()];

@@ -3,10 +3,10 @@
 use rayon::prelude::*;
 
 use super::lanes::add_pairs;
-use super::simd::{Path, simd_kernel};
 use super::{CpuBackend, CpuTensor};
 use crate::backend::GROUP_NORM_SLICE;
-use crate::shapes;
+use crate::backend::shapes;
+use crate::simd::{Isa, simd_kernel};
 
 /// Pixels that are gathered at a time: any number of channels then fills whole rows of 256 partial sums.
 const PIXELS: usize = 256;
@@ -23,7 +23,7 @@ pub fn group_norm(
     let (pixels, channels) = shapes::group_norm(x, groups, weight, bias);
     let width = channels / groups;
     let n = (pixels * width) as f32;
-    let sums = |means: Option<&[f32]>| backend.run(|| sums(backend.path(), x.f32(), channels, groups, means));
+    let sums = |means: Option<&[f32]>| backend.run(|| sums(backend.isa(), x.f32(), channels, groups, means));
     let means: Vec<f32> = sums(None).iter().map(|sum| sum / n).collect();
     let squares = sums(Some(&means));
     let (mut a, mut b) = (Vec::new(), Vec::new());
@@ -36,10 +36,10 @@ pub fn group_norm(
 }
 
 /// The sum over each group of its elements or, with `means`, of `(x - mean) * (x - mean)`.
-fn sums(path: Path, x: &[f32], channels: usize, groups: usize, means: Option<&[f32]>) -> Vec<f32> {
+fn sums(isa: Isa, x: &[f32], channels: usize, groups: usize, means: Option<&[f32]>) -> Vec<f32> {
     let slices: Vec<Vec<f32>> = x
         .par_chunks(GROUP_NORM_SLICE * channels)
-        .map(|slice| slice_sums(path, slice, channels, groups, means))
+        .map(|slice| slice_sums(isa, slice, channels, groups, means))
         .collect();
     let over_slices = |group: usize| {
         let mut partial = [0f32; 256];

@@ -3,7 +3,7 @@
 use half::bf16;
 use rayon::prelude::*;
 
-use super::simd::{Simd, simd_kernel};
+use crate::simd::{Simd, simd_kernel};
 
 /// The next vector of `x`; past its end, zeros.
 #[inline(always)]

@@ -5,7 +5,7 @@
 //! one lane of a register, fed by one fma for each `k` in ascending order; between calls it rests in memory, so a sum may
 //! be cut anywhere without a change in its bits.
 
-use super::simd::Simd;
+use crate::simd::{Run, Simd};
 
 /// Most rows of a tile: what the registers hold beside a panel's vectors and a broadcast.
 pub(super) const fn tile_rows(lanes: usize) -> usize {
@@ -67,19 +67,6 @@ impl std::ops::DerefMut for Aligned {
     fn deref_mut(&mut self) -> &mut [f32] {
         &mut self.numbers[self.start..self.start + self.len]
     }
-}
-
-/// One run over `k`: where the operands lie.
-#[derive(Clone, Copy)]
-pub(super) struct Run {
-    /// Steps of `k`.
-    pub(super) len: usize,
-    /// Row values of the first step.
-    pub(super) a: *const f32,
-    /// From one step's row values to the next one's.
-    pub(super) a_step: usize,
-    /// Weights of the first step; steps are `vectors * LANES` apart.
-    pub(super) b: *const f32,
 }
 
 /// `c[r][v] = fma(a[k][r], b[k][v], c[r][v])` for `k` ascending, `MR` rows, `NV` vectors.

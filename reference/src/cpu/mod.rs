@@ -13,7 +13,6 @@ mod lanes;
 mod micro;
 pub mod norm;
 pub mod peak;
-pub mod simd;
 mod tensor;
 
 use std::sync::Arc;
@@ -21,13 +20,13 @@ use std::sync::Arc;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::backend::{BackendError, StageSpec};
-use simd::Path;
+use crate::simd::Isa;
 pub use tensor::CpuTensor;
 
 /// Computes on the CPU, with its own threads.
 #[derive(Clone)]
 pub struct CpuBackend {
-    path: Path,
+    isa: Isa,
     pool: Arc<ThreadPool>,
 }
 
@@ -43,25 +42,25 @@ impl CpuBackend {
     /// # Errors
     /// When the threads cannot be started.
     pub fn new() -> Result<Self, BackendError> {
-        Self::with_path(Path::best(), std::thread::available_parallelism().map_or(1, |n| n.get()))
+        Self::with_isa(Isa::best(), std::thread::available_parallelism().map_or(1, |n| n.get()))
     }
 
     /// Chosen instructions and number of threads; the results do not depend on either.
     ///
     /// # Errors
     /// When the threads cannot be started.
-    pub fn with_path(path: Path, threads: usize) -> Result<Self, BackendError> {
+    pub fn with_isa(isa: Isa, threads: usize) -> Result<Self, BackendError> {
         let pool = ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|i| format!("moss-cpu-{i}"))
             .build()
             .map_err(BackendError::new)?;
-        Ok(Self { path, pool: Arc::new(pool) })
+        Ok(Self { isa, pool: Arc::new(pool) })
     }
 
     /// The instructions in use.
-    pub fn path(&self) -> Path {
-        self.path
+    pub fn isa(&self) -> Isa {
+        self.isa
     }
 
     /// Number of threads.

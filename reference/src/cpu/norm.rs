@@ -4,11 +4,11 @@ use half::bf16;
 use rayon::prelude::*;
 
 use super::lanes::{load, load_bf16, rows_per_task, store, store_bf16, sum_of_squares, widen};
-use super::simd::{Simd, simd_kernel};
 use super::{CpuBackend, CpuTensor};
+use crate::backend::shapes;
 use crate::backend::{Heads, NormKind, Tensor};
-use crate::math::silu;
-use crate::shapes;
+use crate::simd::math::silu;
+use crate::simd::{Simd, simd_kernel};
 
 /// `1 / sqrt(sum / n + eps)`.
 fn rms_factor(sum: f32, n: usize, eps: f32) -> f32 {
@@ -39,7 +39,7 @@ pub fn norm(
     let mut out = vec![bf16::ZERO; tokens * width];
     backend.run(|| {
         out.par_chunks_mut(task).zip(x.bf16().par_chunks(task)).for_each(|(out, x)| {
-            norm_rows(backend.path(), x, weight.bf16(), eps, kind, modulation, out);
+            norm_rows(backend.isa(), x, weight.bf16(), eps, kind, modulation, out);
         });
     });
     CpuTensor::from_bf16(out, x.shape())
@@ -106,7 +106,7 @@ pub fn head_norm_rope(
     let mut out = vec![bf16::ZERO; tokens * packed];
     backend.run(|| {
         out.par_chunks_mut(rows * packed).enumerate().for_each(|(task, out)| {
-            head_norm_rope_rows(backend.path(), x.bf16(), call, task * rows, out);
+            head_norm_rope_rows(backend.isa(), x.bf16(), call, task * rows, out);
         });
     });
     CpuTensor::from_bf16(out, &[tokens, packed])
@@ -160,7 +160,7 @@ pub fn gated_norm(
     backend.run(|| {
         let inputs = x.bf16().par_chunks(task).zip(z.bf16().par_chunks(task));
         out.par_chunks_mut(task).zip(inputs).for_each(|(out, (x, z))| {
-            gated_norm_heads(backend.path(), x, z, weight.bf16(), eps, out);
+            gated_norm_heads(backend.isa(), x, z, weight.bf16(), eps, out);
         });
     });
     CpuTensor::from_bf16(out, x.shape())

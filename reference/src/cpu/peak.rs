@@ -1,6 +1,6 @@
 //! What the benches measure against: fused multiply-adds that never leave the registers.
 
-use super::simd::{MAX_LANES, simd_kernel};
+use crate::simd::{MAX_LANES, simd_kernel};
 
 /// Chains of fmas that run side by side: enough to fill two units of latency 4.
 const CHAINS: usize = 12;

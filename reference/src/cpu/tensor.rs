@@ -9,7 +9,7 @@ use half::bf16;
 use memmap2::MmapMut;
 
 use crate::backend::{DType, HostData, Role, Tensor, WeightSpec};
-use crate::weights::{Bytes, Checkpoint, TensorView};
+use crate::files::{Bytes, Checkpoint, TensorView};
 
 /// A tensor in the computer's memory; clones share it.
 #[derive(Clone)]

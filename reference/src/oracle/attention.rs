@@ -1,9 +1,9 @@
 //! [`Backend::attention`](crate::backend::Backend::attention).
 
 use super::{OracleTensor, chain, round_to};
+use crate::backend::shapes;
 use crate::backend::{ATTENTION_BLOCK, Heads};
-use crate::math::scalar::exp2;
-use crate::shapes;
+use crate::simd::math::scalar::exp2;
 
 pub(super) fn attention(
     q: &OracleTensor,

@@ -2,8 +2,8 @@
 
 use super::{OracleTensor, bf16, chain, tree256};
 use crate::backend::DeltaHeads;
-use crate::math::scalar::{exp, sigmoid, softplus};
-use crate::shapes;
+use crate::backend::shapes;
+use crate::simd::math::scalar::{exp, sigmoid, softplus};
 
 /// Four chains, one for each quarter, summed `(p0 + p1) + (p2 + p3)`.
 fn dot4(a: &[f32], b: &[f32]) -> f32 {

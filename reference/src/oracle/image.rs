@@ -2,8 +2,8 @@
 
 use super::{OracleTensor, tree256};
 use crate::backend::GROUP_NORM_SLICE;
-use crate::math::scalar::silu;
-use crate::shapes;
+use crate::backend::shapes;
+use crate::simd::math::scalar::silu;
 
 pub(super) fn unpack_latents(
     x: &OracleTensor,

@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use half::bf16 as Bf16;
 
+use crate::backend::shapes;
 use crate::backend::{
     Backend, DType, DeltaHeads, Epilogue, Glu, Heads, HostData, NormKind, Result, StageSpec, Tensor,
 };
-use crate::math::scalar::{sigmoid, silu, tanh};
-use crate::shapes;
+use crate::simd::math::scalar::{sigmoid, silu, tanh};
 
 pub use weights::OracleStage;
 

@@ -2,7 +2,7 @@
 
 use super::OracleTensor;
 use crate::backend::{Role, StageSpec, WeightSpec};
-use crate::weights::Checkpoint;
+use crate::files::Checkpoint;
 
 /// All weights of a stage.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ fn weight(checkpoint: &Checkpoint, spec: &WeightSpec) -> OracleTensor {
     }
     match spec.role {
         Role::Matrix | Role::UpGate | Role::Vector | Role::Depthwise => {
-            let rounded = |part: &crate::weights::TensorView| -> Vec<f32> {
+            let rounded = |part: &crate::files::TensorView| -> Vec<f32> {
                 part.to_bf16().iter().map(|x| x.to_f32()).collect()
             };
             OracleTensor::bf16(&shape, parts.iter().flat_map(|part| rounded(part)).collect())

@@ -5,8 +5,8 @@ use half::bf16;
 
 use crate::backend::{ATTENTION_BLOCK, Backend, Heads, HostData};
 use crate::cpu::CpuBackend;
-use crate::cpu::simd::Path;
 use crate::oracle::OracleBackend;
+use crate::simd::Isa;
 
 /// `[tokens, heads, dim]` and the options of a call.
 struct Case {
@@ -43,14 +43,14 @@ fn run<B: Backend>(b: &B, case: &Case, qkv: [&[bf16]; 3]) -> Vec<bf16> {
     }
 }
 
-/// Every path against the oracle, whose result it returns.
+/// Every isa against the oracle, whose result it returns.
 fn check(case: &Case, qkv: [&[bf16]; 3]) -> Vec<bf16> {
     let expected = run(&OracleBackend, case, qkv);
-    for path in Path::available() {
-        let backend = CpuBackend::with_path(path, 2).expect("threads start");
+    for isa in Isa::available() {
+        let backend = CpuBackend::with_isa(isa, 2).expect("threads start");
         let found = run(&backend, case, qkv);
         let differ = found.iter().zip(&expected).position(|(f, e)| f.to_bits() != e.to_bits());
-        assert_eq!(differ, None, "{:?}, scale {}, on {}", case.shape, case.scale, path.name());
+        assert_eq!(differ, None, "{:?}, scale {}, on {}", case.shape, case.scale, isa.name());
     }
     expected
 }

@@ -1,10 +1,10 @@
 //! Bit equality with the definition written as plain loops: borders, blocks that fit nothing, bands, every option, on
-//! every path, with one and two threads.
+//! every isa, with one and two threads.
 
 use super::*;
 use crate::backend::HostData;
 use crate::cpu::data::upload;
-use crate::math::scalar;
+use crate::simd::math::scalar;
 
 fn numbers(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
@@ -27,7 +27,7 @@ struct Case {
 }
 
 impl Case {
-    fn check(&self, paths: &[Path]) {
+    fn check(&self, isas: &[Isa]) {
         let Case { h, w, ci, co, kernel, upsample, norm, residual } = *self;
         let scale = if upsample { 2 } else { 1 };
         let (height, width) = (scale * h, scale * w);
@@ -74,9 +74,9 @@ impl Case {
         let tab = up(&ab, &[2, ci]);
         let tw = if kernel == 1 { up(&weights, &[co, ci]) } else { up(&weights, &[co, ci, kernel, kernel]) };
         let (tbias, trest) = (up(&bias, &[co]), up(&rest, &[height, width, co]));
-        for &path in paths {
+        for &isa in isas {
             for threads in [1, 2] {
-                let backend = CpuBackend::with_path(path, threads).expect("threads start");
+                let backend = CpuBackend::with_isa(isa, threads).expect("threads start");
                 let norm = norm.map(|silu| (&tab, silu));
                 let found = conv2d(&backend, &tx, norm, &tw, &tbias, upsample, residual.then_some(&trest));
                 for (i, (f, e)) in found.f32().iter().zip(&expected).enumerate() {
@@ -84,7 +84,7 @@ impl Case {
                         f.to_bits(),
                         e.to_bits(),
                         "[{h}, {w}, {ci}] to {co}, {kernel}x{kernel} on {}: element {i} is {f}, {e} expected",
-                        path.name()
+                        isa.name()
                     );
                 }
             }
@@ -94,14 +94,14 @@ impl Case {
 
 #[test]
 fn conv2d_equals_the_definition() {
-    let paths = Path::available();
+    let isas = Isa::available();
     let mut case = 0;
     for kernel in [1, 3] {
         for (h, w) in [(1, 1), (1, 2), (2, 1), (2, 6), (3, 7), (2, 8), (3, 9), (4, 13), (2, 16), (3, 17)] {
             for (ci, co) in [(1, 1), (3, 16), (17, 33), (32, 31), (65, 3), (2, 49), (5, 97)] {
                 let (upsample, residual) = (case % 3 == 0, case % 2 == 0);
                 let norm = [None, Some(false), Some(true)][case / 3 % 3];
-                Case { h, w, ci, co, kernel, upsample, norm, residual }.check(&paths);
+                Case { h, w, ci, co, kernel, upsample, norm, residual }.check(&isas);
                 case += 1;
             }
         }
@@ -110,7 +110,7 @@ fn conv2d_equals_the_definition() {
 
 #[test]
 fn slices_of_channels_and_tasks_keep_the_order() {
-    let paths = Path::available();
+    let isas = Isa::available();
     let case = Case {
         h: 9,
         w: 20,
@@ -121,14 +121,14 @@ fn slices_of_channels_and_tasks_keep_the_order() {
         norm: None,
         residual: false,
     };
-    case.check(&paths[paths.len() - 1..]);
+    case.check(&isas[isas.len() - 1..]);
 }
 
 #[test]
 fn bands_join_without_a_seam() {
     // A row of 512 channels and 300 pixels is so wide that a band holds only a few.
-    let paths = Path::available();
-    let best = &paths[paths.len() - 1..];
+    let isas = Isa::available();
+    let best = &isas[isas.len() - 1..];
     let case =
         Case { h: 60, w: 300, ci: 512, co: 2, kernel: 1, upsample: false, norm: Some(true), residual: true };
     let (shape, lanes) =

@@ -1,10 +1,10 @@
 //! Bit equality with the definition written as plain loops, for sizes that straddle vectors, panels, row blocks, tasks
-//! and slices, on every path, with one and two threads.
+//! and slices, on every isa, with one and two threads.
 
 use super::*;
 use crate::backend::HostData;
 use crate::cpu::data::upload;
-use crate::math::scalar;
+use crate::simd::math::scalar;
 
 const SIZES: [usize; 9] = [1, 15, 16, 17, 31, 33, 63, 64, 65];
 
@@ -42,7 +42,7 @@ fn products(x: &[bf16], w: &[bf16], bias: Option<&[bf16]>, k: usize) -> Vec<Vec<
 }
 
 fn backends() -> Vec<CpuBackend> {
-    let all = Path::available().into_iter().flat_map(|path| [1, 2].map(|t| CpuBackend::with_path(path, t)));
+    let all = Isa::available().into_iter().flat_map(|isa| [1, 2].map(|t| CpuBackend::with_isa(isa, t)));
     all.collect::<Result<_, _>>().expect("threads start")
 }
 
@@ -97,7 +97,7 @@ fn linear_equals_the_definition_for_all_sizes() {
                     _ => Epilogue::GatedResidual { residual: &tresidual, gate: &tgate },
                 };
                 let found = linear(backend, &tx, &tw, tbias.as_ref(), epilogue);
-                let what = format!("epilogue {kind} of [{t}, {k}] x [{n}, {k}] on {}", backend.path().name());
+                let what = format!("epilogue {kind} of [{t}, {k}] x [{n}, {k}] on {}", backend.isa().name());
                 assert_bits(&found, &expected, &what);
             }
         }
@@ -129,7 +129,7 @@ fn gated_units_equal_the_definition() {
                 y.iter().flat_map(|row| (0..f).map(move |c| unit(row[c], row[f + c]))).collect();
             for backend in &backends {
                 let found = linear_glu(backend, &tx, &tw, tbias.as_ref(), glu);
-                assert_bits(&found, &expected, &format!("{glu:?} {t} {f} {k} on {}", backend.path().name()));
+                assert_bits(&found, &expected, &format!("{glu:?} {t} {f} {k} on {}", backend.isa().name()));
             }
         }
     }
@@ -146,7 +146,7 @@ fn long_sums_and_many_tasks_keep_the_order() {
     let tw = upload(HostData::Bf16(w), &[n, k]);
     for backend in backends() {
         let found = linear(&backend, &tx, &tw, None, Epilogue::None);
-        assert_bits(&found, &expected, backend.path().name());
+        assert_bits(&found, &expected, backend.isa().name());
     }
 }
 
@@ -162,17 +162,17 @@ fn a_weight_of_several_parts_is_one_matrix() {
     let tx = upload(HostData::Bf16(x), &[t, k]);
     let tw = upload(HostData::Bf16(w), &[70, k]);
     for backend in backends() {
-        assert_bits(&linear(&backend, &tx, &tw, None, Epilogue::None), &expected, backend.path().name());
+        assert_bits(&linear(&backend, &tx, &tw, None, Epilogue::None), &expected, backend.isa().name());
     }
 }
 
-/// `linear` on every path against the definition; returns the outputs.
+/// `linear` on every isa against the definition; returns the outputs.
 fn check(x: &[bf16], w: &[bf16], k: usize) -> Vec<f32> {
     let expected = products(x, w, None, k).concat();
     let up = |v: &[bf16]| upload(HostData::Bf16(v.to_vec()), &[v.len() / k, k]);
     for backend in backends() {
         let found = linear(&backend, &up(x), &up(w), None, Epilogue::None);
-        assert_bits(&found, &expected, backend.path().name());
+        assert_bits(&found, &expected, backend.isa().name());
     }
     expected
 }
@@ -234,7 +234,7 @@ fn infinities_and_overflow_keep_their_bits() {
         let found = linear(&backend, &x, &w, None, Epilogue::None);
         for (i, found) in found.bf16().iter().enumerate() {
             let equal = if is_nan[i] { found.is_nan() } else { found.to_f32() == expected[i] };
-            assert!(equal, "element {i} is {found}, {} expected, on {}", expected[i], backend.path().name());
+            assert!(equal, "element {i} is {found}, {} expected, on {}", expected[i], backend.isa().name());
         }
     }
 }

@@ -1,0 +1,399 @@
+//! `moss conformance`: the operations' battery, equal bits and golden cases on a backend, and a report of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use clap::ValueEnum;
+use moss_conformance::battery::{self, Demand};
+use moss_conformance::bits::{self, DitRun};
+use moss_conformance::golden::{Case, CaseError, Outcome, RunCaseError, run_case};
+use moss_conformance::report::{self, Format, Pair, Report};
+use moss_conformance::row::{Row, Rule, Word};
+use moss_golden::synth::{self, Preset};
+use moss_reference::backend::{Backend as _, BackendError};
+use moss_reference::cpu::CpuBackend;
+use moss_reference::model::Model;
+use moss_reference::model::tokenizer::Tokenizer;
+use moss_reference::simd;
+
+use crate::error::{CliError, Result};
+use crate::files::output::{Destination, refuse_shared};
+use crate::interrupt;
+use crate::machine::{self, Machine, Work};
+use crate::model::Source;
+use crate::options::ConformanceArgs;
+use crate::progress::Progress;
+
+/// The committed cases, seen from the repository's root.
+const COMMITTED: &str = "golden/cases";
+/// With `--quick`, one in so many cases of an operation.
+const QUICK_STRIDE: usize = 4;
+/// With `--quick`, so many of the committed cases.
+const QUICK_CASES: usize = 2;
+/// Prompt of the rows about equal bits, cut to [`BITS_TOKENS`].
+const BITS_PROMPT: &str = "a lighthouse in the fog";
+/// Tokens of these rows: few, for the official sizes take seconds a token on a small machine.
+const BITS_TOKENS: usize = 6;
+
+/// Runs the command.
+///
+/// # Errors
+/// What stops it, with the option or file named; a failure when a row fails, after the reports are written.
+pub(crate) fn run(args: &ConformanceArgs) -> Result<()> {
+    let mut progress = Progress::new(args.model.quiet);
+    let reports = args.report.iter().map(|path| destination(path)).collect::<Result<Vec<_>>>()?;
+    let places: Vec<_> = reports.iter().map(|(_, place)| place).collect();
+    refuse_shared(&places, &[], args.model.model.as_deref())?;
+    let (cases, notes) = cases(args)?;
+    let source = Source::new(args.model.model.as_deref());
+    let own = Loaded::open(&source, args.model.model.as_deref().unwrap_or(Path::new("the demo model")))?;
+    let mut checkpoints = None;
+    if !cases.is_empty() {
+        let known = checkpoints.insert(Checkpoints::new(own.clone(), args.model.model.is_none())?);
+        // What was named runs or is refused, before the operations take their time.
+        for case in cases.iter().filter(|_| !args.case.is_empty()) {
+            known.of(case)?.map_err(|error| CliError::failed("--case", error))?;
+        }
+    }
+    let opened = machine::open(&args.model, &progress)?;
+    opened.run(Run { args, cases, notes, reports, source, own, checkpoints }, &mut progress)
+}
+
+/// A report's place and format.
+fn destination(path: &Path) -> Result<(Format, Destination)> {
+    let format = Format::of(path).ok_or_else(|| {
+        CliError::Usage(format!(
+            "--report {}: a name that ends in .md, .json or .html expected",
+            path.display()
+        ))
+    })?;
+    Ok((format, Destination::check("--report", path)?))
+}
+
+/// The cases that were named, or the committed ones when the program runs inside the repository.
+fn cases(args: &ConformanceArgs) -> Result<(Vec<Case>, Vec<String>)> {
+    let failed = |error: CaseError| CliError::failed("--case", error);
+    let mut notes = Vec::new();
+    if !args.case.is_empty() {
+        let cases = args.case.iter().map(|folder| Case::open(folder)).collect::<std::result::Result<_, _>>();
+        return Ok((cases.map_err(failed)?, notes));
+    }
+    let committed = Path::new(COMMITTED);
+    if !committed.is_dir() {
+        notes.push(format!("no golden cases: there is no folder {COMMITTED} here, and no --case was given"));
+        return Ok((Vec::new(), notes));
+    }
+    let mut cases = Case::open_all(committed).map_err(failed)?;
+    if args.quick && args.model.model.is_none() && cases.len() > QUICK_CASES {
+        notes.push(format!("--quick: {QUICK_CASES} of {} golden cases", cases.len()));
+        cases.truncate(QUICK_CASES);
+    }
+    Ok((cases, notes))
+}
+
+/// Everything that was asked for, checked.
+struct Run<'a> {
+    args: &'a ConformanceArgs,
+    cases: Vec<Case>,
+    notes: Vec<String>,
+    reports: Vec<(Format, Destination)>,
+    source: Source,
+    own: Rc<Loaded>,
+    /// Of the cases; `None` when there are none.
+    checkpoints: Option<Checkpoints>,
+}
+
+impl Work for Run<'_> {
+    /// Runs everything and writes the reports.
+    fn on<B: Machine>(mut self, backend: &B, progress: &mut Progress) -> Result<()> {
+        let (word, demand) = backend.standing();
+        let mut rows = Rows(Vec::new());
+
+        let stride = if self.args.quick { QUICK_STRIDE } else { 1 };
+        if self.args.quick {
+            self.notes.push(format!("--quick: one in {QUICK_STRIDE} of the operations' cases"));
+        }
+        for op in battery::OPERATIONS {
+            let (result, _) = progress.stage(op, |_| {
+                let refuses = |error: &BackendError| backend.refuses(error);
+                Ok(battery::one(op, std::slice::from_ref(backend), demand, stride, &refuses))
+            })?;
+            rows.add(battery::row("operations", op, demand, &result, word), progress);
+        }
+
+        let own = self.own.clone();
+        for op in battery::MODEL_OPERATIONS {
+            let (result, _) = progress.stage(op, |_| {
+                let backends = std::slice::from_ref(backend);
+                Ok(battery::at_model_sizes(op, &own.model.config, backends, demand))
+            })?;
+            rows.add(battery::row("operations at the model's sizes", op, demand, &result, word), progress);
+        }
+        equal_text_states(backend, &own, &mut rows, progress)?;
+        equal_latents(backend, &own, &mut rows, progress)?;
+
+        let mut pictures = Vec::new();
+        if let Some(mut checkpoints) = self.checkpoints.take() {
+            let own_only = self.args.model.model.is_some();
+            let all = std::mem::take(&mut self.cases);
+            // What was named runs; of the committed cases a model runs those made for it.
+            let (cases, others): (Vec<_>, Vec<_>) = all
+                .into_iter()
+                .partition(|case| !own_only || !self.args.case.is_empty() || checkpoints.has(case));
+            if !others.is_empty() {
+                self.notes
+                    .push(format!("{} golden cases are for other weights and did not run", others.len()));
+            }
+            for case in &cases {
+                let (result, _) = progress.stage(&case.name, |_| {
+                    let loaded = checkpoints.of(case)?;
+                    Ok(loaded
+                        .map_err(RunCaseError::from)
+                        .and_then(|own| run_case(backend, word, case, &own.model, &own.tokenizer)))
+                })?;
+                match result {
+                    Ok(Outcome { rows: judged, picture, official }) => {
+                        let (width, height) = (case.request.width, case.request.height);
+                        pictures.extend(Pair::new(&case.name, width, height, official, picture));
+                        judged.into_iter().for_each(|row| rows.add(row, progress));
+                    }
+                    Err(error) => rows.add(cannot_run(case, word, &error), progress),
+                }
+            }
+        }
+
+        let report = Report {
+            program: concat!("moss ", env!("CARGO_PKG_VERSION")).into(),
+            machine: report::Machine::this(),
+            backend: backend.describe(),
+            model: self.source.name,
+            notes: self.notes,
+            rows: rows.0,
+            pictures,
+        };
+        for note in &report.notes {
+            progress.line(&format!("note: {note}"));
+        }
+        // A report that cannot be written costs no other.
+        let mut written = Ok(());
+        for (format, destination) in &self.reports {
+            let result = destination.write(|to| report.write(*format, to));
+            if result.is_ok() {
+                progress.line(&format!("report: {}", destination.path().display()));
+            }
+            written = written.and(result);
+        }
+        written?;
+        match report.passes() {
+            true => {
+                progress.line(&report.verdict());
+                Ok(())
+            }
+            false => Err(CliError::Failed(format!("conformance: {}", report.verdict()))),
+        }
+    }
+}
+
+/// Rows, shown as they come.
+struct Rows(Vec<Row>);
+
+impl Rows {
+    fn add(&mut self, row: Row, progress: &Progress) {
+        progress.line(&row.to_string());
+        self.0.push(row);
+    }
+}
+
+/// The row of a case that could not run at all.
+fn cannot_run(case: &Case, word: Word, error: &RunCaseError) -> Row {
+    Row {
+        group: case.name.clone(),
+        name: "cannot run".into(),
+        figure: f64::INFINITY,
+        limit: 0.0,
+        rule: Rule::AtMost,
+        reason: "a case runs to its end".into(),
+        detail: error.to_string(),
+        word,
+    }
+}
+
+/// The CPU backend with every set of instructions and several numbers of threads.
+fn cpus() -> Result<Vec<CpuBackend>> {
+    let paths = simd::Isa::available().into_iter();
+    let all = paths.flat_map(|path| [1, 2].map(|threads| CpuBackend::with_isa(path, threads)));
+    all.map(|cpu| cpu.map_err(|error| CliError::failed("cpu backend", error))).collect()
+}
+
+/// The text states of a few tokens: again, beside another prompt, and on the CPU.
+fn equal_text_states<B: Machine>(
+    backend: &B,
+    own: &Loaded,
+    rows: &mut Rows,
+    progress: &mut Progress,
+) -> Result<()> {
+    let (word, demand) = backend.standing();
+    let tokens = own.tokenizer.encode_prompt(BITS_PROMPT, BITS_TOKENS);
+    let ids = tokens.map_err(|error| CliError::failed("tokenizer", error))?.ids;
+    let (alone, beside) = ([&ids[..]], [&ids[..], &ids[..1]]);
+    let states =
+        |prompts: &[&[u32]]| bits::text_states(backend, &own.model, prompts).map(|mut s| s.remove(0));
+    let (first, _) = progress.stage("equal bits", |_| Ok(states(&alone)?))?;
+    for (name, prompts) in [("the same run again", &alone[..]), ("beside another prompt", &beside)] {
+        let (found, _) = progress.stage("equal bits", |_| Ok(states(prompts)))?;
+        rows.add(bits::row(&format!("text states, {name}"), found, &first, word), progress);
+    }
+    let cpus = if demand == Demand::Bits { cpus()? } else { Vec::new() };
+    for cpu in cpus {
+        let states = || bits::text_states(&cpu, &own.model, &alone).map(|mut states| states.remove(0));
+        let (found, _) = progress.stage("equal bits", |_| Ok(states()))?;
+        rows.add(bits::row(&format!("text states, {}", cpu.describe()), found, &first, word), progress);
+    }
+    Ok(())
+}
+
+/// Latents after a short run: again, with none, one, half and all of the DiT's blocks on the device, and on the CPU.
+fn equal_latents<B: Machine>(
+    backend: &B,
+    own: &Loaded,
+    rows: &mut Rows,
+    progress: &mut Progress,
+) -> Result<()> {
+    let (word, demand) = backend.standing();
+    let run = DitRun::new(&own.model);
+    let (first, _) = progress.stage("equal bits", |_| Ok(run.latents(backend, |_| ())?))?;
+    let (again, _) = progress.stage("equal bits", |_| Ok(run.latents(backend, |_| ())))?;
+    rows.add(bits::row("latents, the same run again", again, &first, word), progress);
+    let all = own.model.config.dit.num_layers;
+    let mut seen = BTreeSet::new();
+    for blocks in [0, 1, all / 2, all] {
+        let Some(machine) = backend.with_blocks(&run.stages(), blocks)? else { break };
+        let mut resident = (0, 0);
+        let look = |stage: &B::Stage| resident = machine.resident_blocks(stage).unwrap_or_default();
+        let (found, _) = progress.stage("equal bits", |_| Ok(run.latents(&machine, look)))?;
+        // Of a few blocks all may fit where half were asked for.
+        if seen.insert(resident) {
+            let name = format!("latents, {} of {} blocks on the device", resident.0, resident.1);
+            rows.add(bits::row(&name, found, &first, word), progress);
+        }
+    }
+    if demand == Demand::Bits {
+        let cpu = CpuBackend::new().map_err(|error| CliError::failed("cpu backend", error))?;
+        let (found, _) = progress.stage("equal bits", |_| Ok(run.latents(&cpu, |_| ())))?;
+        rows.add(bits::row(&format!("latents, {}", cpu.describe()), found, &first, word), progress);
+    }
+    Ok(())
+}
+
+/// An opened model with its tokenizer.
+struct Loaded {
+    model: Model,
+    tokenizer: Tokenizer,
+    /// Where it is, for messages.
+    folder: PathBuf,
+}
+
+impl Loaded {
+    fn open(source: &Source, folder: &Path) -> Result<Rc<Self>> {
+        let (model, tokenizer) = (source.open()?, source.tokenizer()?);
+        Ok(Rc::new(Self { model, tokenizer, folder: folder.to_path_buf() }))
+    }
+}
+
+/// The checkpoints that the cases ask for, by SHA-256: the model that was asked for, and synthetic ones, each made once.
+struct Checkpoints {
+    known: BTreeMap<String, Rc<Loaded>>,
+    /// Where synthetic ones are made; `None` when cases must be for the model that was asked for.
+    work: Option<tempfile::TempDir>,
+    own: Rc<Loaded>,
+}
+
+impl Checkpoints {
+    /// Starts from the model that was asked for; reads all its weights.
+    fn new(own: Rc<Loaded>, synthetic: bool) -> Result<Self> {
+        let work = synthetic.then(interrupt::temporary_folder).transpose();
+        let work = work.map_err(|error| CliError::failed("a temporary folder", error))?;
+        Ok(Self { known: BTreeMap::from([(own.model.sha256(), own.clone())]), work, own })
+    }
+
+    /// Whether the checkpoint of `case` is there without making it.
+    fn has(&self, case: &Case) -> bool {
+        self.known.contains_key(&case.checkpoint.sha256)
+    }
+
+    /// The checkpoint of `case`; the inner error is a case that does not fit what is there or can be made.
+    fn of(&mut self, case: &Case) -> Result<std::result::Result<Rc<Loaded>, CaseError>> {
+        let wanted = &case.checkpoint;
+        if let Some(loaded) = self.known.get(&wanted.sha256) {
+            return Ok(Ok(loaded.clone()));
+        }
+        let preset = Preset::from_str(&wanted.config, true).ok().filter(|_| wanted.config != "demo");
+        let loaded = match (&self.work, preset) {
+            (Some(work), Some(preset)) => {
+                let folder = work.path().join(format!("{}-{}", wanted.config, wanted.seed));
+                synth::write(&preset.sizes(), wanted.seed, &folder)
+                    .map_err(|error| CliError::failed(folder.display(), error))?;
+                Loaded::open(&Source::new(Some(&folder)), &folder)?
+            }
+            _ => self.own.clone(),
+        };
+        let sha256 = loaded.model.sha256();
+        let checked = case.check_weights(&sha256, &loaded.folder);
+        self.known.insert(sha256, loaded.clone());
+        Ok(checked.map(|()| loaded))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(list: &[&str]) -> ConformanceArgs {
+        use clap::Parser;
+        let cli = crate::options::Cli::try_parse_from([&["moss", "conformance"], list].concat()).unwrap();
+        match cli.command {
+            Some(crate::options::Command::Conformance(args)) => args,
+            other => panic!("conformance expected, {other:?} found"),
+        }
+    }
+
+    #[test]
+    fn a_report_of_unknown_format_is_refused_by_name() {
+        let args = arguments(&["--report", "a.md", "b.json", "--quick"]);
+        assert_eq!(args.report.len(), 2);
+        match destination(Path::new("report.pdf")) {
+            Err(CliError::Usage(message)) => assert!(message.contains("--report report.pdf"), "{message}"),
+            other => panic!("a usage error expected, {other:?} found"),
+        }
+    }
+
+    #[test]
+    fn a_case_that_is_not_there_is_named() {
+        match cases(&arguments(&["--case", "/nowhere/case"])) {
+            Err(CliError::Failed(message)) => {
+                assert!(message.contains("/nowhere/case/case.json"), "{message}")
+            }
+            other => panic!("a failure expected, {other:?} found"),
+        }
+    }
+
+    #[test]
+    fn without_a_folder_of_cases_there_is_a_note() {
+        // Tests run in the package's folder, which has none.
+        let (cases, notes) = cases(&arguments(&[])).unwrap();
+        assert!(cases.is_empty() && notes[0].contains(COMMITTED), "{notes:?}");
+    }
+
+    #[test]
+    fn a_case_for_other_weights_is_a_row_that_fails_and_says_how_to_make_them() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../golden/cases/tiny-16x16-cfg1");
+        let case = Case::open(&golden).unwrap();
+        let own = Loaded::open(&Source::new(None), Path::new("the demo model")).unwrap();
+        let mut checkpoints = Checkpoints::new(own, false).unwrap();
+        assert!(!checkpoints.has(&case));
+        let error = checkpoints.of(&case).unwrap().err().expect("other weights");
+        let row = cannot_run(&case, Word::Measured, &error.into());
+        assert!(!row.passes() && row.detail.contains("synth --config tiny --seed 1"), "{row}");
+    }
+}

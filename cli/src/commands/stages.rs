@@ -1,0 +1,150 @@
+//! The commands that run one stage alone.
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use moss_reference::backend::Tensor as _;
+use moss_reference::model::TOKEN_SIDE;
+use moss_reference::model::text_encoder::{self, TextEncoder};
+use moss_reference::model::vae::{self, Vae};
+use moss_reference::run;
+
+use crate::commands::generate::latents;
+use crate::error::{CliError, Result};
+use crate::files::npy;
+use crate::files::output::{Destination, refuse_shared};
+use crate::files::record::{self, RECORD_KEYWORD, read_texts, write_png};
+use crate::machine::{self, Machine, Work};
+use crate::model::{self, Source};
+use crate::options::check::{MAX_PIXELS, MAX_SIDE};
+use crate::options::{DecodeArgs, EncodeArgs, PromptArgs, TokenizeArgs};
+use crate::progress::Progress;
+use crate::say;
+
+fn required_prompt(args: &PromptArgs) -> Result<String> {
+    model::prompt(args)?.ok_or_else(|| CliError::Usage("--prompt TEXT is required (or --prompt-file)".into()))
+}
+
+/// `moss tokenize`: the ids on stdout, their number on stderr.
+///
+/// # Errors
+/// What stops it.
+pub(crate) fn tokenize(args: &TokenizeArgs) -> Result<()> {
+    let prompt = required_prompt(&args.prompt)?;
+    let progress = Progress::new(false);
+    let tokenizer = Source::new(args.model.as_deref()).tokenizer()?;
+    let encoded =
+        model::encode_prompt(&tokenizer, "prompt", &prompt, args.prompt.max_seq, |w| progress.warn(w))?;
+    progress.line(&format!("{} tokens", encoded.ids.len()));
+    let ids: Vec<String> = encoded.ids.iter().map(u32::to_string).collect();
+    say::out(&(ids.join(" ") + "\n"))
+}
+
+/// `moss encode`: text states to a file.
+///
+/// # Errors
+/// What stops it; nothing is written then.
+pub(crate) fn encode(args: &EncodeArgs) -> Result<()> {
+    let mut progress = Progress::new(args.model.quiet);
+    let destination = Destination::check("-o", &args.output)?;
+    let inputs: Vec<_> = args.prompt.prompt_file.iter().map(|path| ("--prompt-file", &**path)).collect();
+    refuse_shared(&[&destination], &inputs, args.model.model.as_deref())?;
+    let prompt = required_prompt(&args.prompt)?;
+    let source = Source::new(args.model.model.as_deref());
+    let opened = machine::open(&args.model, &progress)?;
+    opened.run(Encode { args, prompt, source, destination }, &mut progress)
+}
+
+/// A checked `moss encode`.
+struct Encode<'a> {
+    args: &'a EncodeArgs,
+    prompt: String,
+    source: Source,
+    destination: Destination,
+}
+
+impl Work for Encode<'_> {
+    fn on<B: Machine>(self, backend: &B, progress: &mut Progress) -> Result<()> {
+        let Self { args, prompt, source, destination } = self;
+        let (config, weights) = source.text_encoder()?;
+        let tokenizer = source.tokenizer()?;
+        let encoded =
+            model::encode_prompt(&tokenizer, "prompt", &prompt, args.prompt.max_seq, |w| progress.warn(w))?;
+        let spec = text_encoder::stage_spec(&config, weights, encoded.ids.len());
+        let (states, _) = progress.stage("text encoder", |progress| {
+            let encoder = TextEncoder::load(backend, &config, spec)?;
+            Ok(encoder.encode(backend, &[&encoded.ids], progress)?)
+        })?;
+        let data =
+            backend.download(&states[0]).map_err(|error| CliError::failed("text states", error))?.to_f32();
+        destination.write(|writer| npy::write(writer, states[0].shape(), &data))?;
+        progress.line(&format!("done: {} {:?}", args.output.display(), states[0].shape()));
+        Ok(())
+    }
+}
+
+/// `moss decode`: latents to a picture.
+///
+/// # Errors
+/// What stops it; nothing is written then.
+pub(crate) fn decode(args: &DecodeArgs) -> Result<()> {
+    let mut progress = Progress::new(args.model.quiet);
+    let destination = Destination::check("-o", &args.output)?;
+    refuse_shared(&[&destination], &[("--latent-in", &args.latent_in)], args.model.model.as_deref())?;
+    let (array, h, w) = latents("--latent-in", &args.latent_in, None)?;
+    let (height, width) = (h * TOKEN_SIDE, w * TOKEN_SIDE);
+    if height.max(width) > MAX_SIDE as usize || (height * width) as u64 > MAX_PIXELS {
+        let path = args.latent_in.display();
+        return Err(CliError::Failed(format!("--latent-in {path}: {width}x{height} pixels are too many")));
+    }
+    let opened = machine::open(&args.model, &progress)?;
+    opened.run(Decode { args, data: array.data, h, w, destination }, &mut progress)
+}
+
+/// A checked `moss decode` of `h * w` latents.
+struct Decode<'a> {
+    args: &'a DecodeArgs,
+    data: Vec<f32>,
+    h: usize,
+    w: usize,
+    destination: Destination,
+}
+
+impl Work for Decode<'_> {
+    fn on<B: Machine>(self, backend: &B, progress: &mut Progress) -> Result<()> {
+        let Self { args, data, h, w, destination } = self;
+        let (height, width) = (h * TOKEN_SIDE, w * TOKEN_SIDE);
+        let (config, weights) = Source::new(args.model.model.as_deref()).vae()?;
+        let spec = vae::stage_spec(&config, weights, h, w);
+        backend.admit(&spec, &[]).map_err(|error| CliError::failed("vae", error))?;
+        let (pixels, _) = progress.stage("vae", |progress| {
+            let vae = Vae::load(backend, &config, spec)?;
+            Ok(run::decode(backend, &vae, &data, h, w, progress)?)
+        })?;
+        let rgb = vae::to_rgb8(&pixels);
+        destination.write(|writer| write_png(writer, &rgb, width as u32, height as u32, None))?;
+        progress.line(&format!("done: {} {width}x{height}", args.output.display()));
+        Ok(())
+    }
+}
+
+/// `moss inspect`: the text chunks of a picture on stdout.
+///
+/// # Errors
+/// A failure that names the file.
+pub(crate) fn inspect(file: &Path) -> Result<()> {
+    let texts = read_texts(file).map_err(|reason| CliError::failed(file.display(), reason))?;
+    if texts.is_empty() {
+        return Err(CliError::failed(file.display(), "no text in this picture"));
+    }
+    let on_terminal = std::io::stdout().is_terminal();
+    let mut all = String::new();
+    for (keyword, text) in texts {
+        let text = if keyword == RECORD_KEYWORD { record::indented(&text) } else { text };
+        let text = format!("{keyword}: {text}");
+        // A file piped on is as it is; a terminal obeys control characters.
+        let lines = text.split('\n').map(|line| if on_terminal { say::safe(line) } else { line.into() });
+        lines.for_each(|line| all += &(line + "\n"));
+    }
+    say::out(&all)
+}

@@ -1,0 +1,7 @@
+//! Files that commands read and write.
+
+pub(crate) mod again;
+pub(crate) mod input;
+pub(crate) mod npy;
+pub(crate) mod output;
+pub(crate) mod record;

@@ -1,0 +1,410 @@
+//! The MOSS-Image diffusion transformer.
+//!
+//! One sequence is `[image tokens ; text tokens]`; all sequences of a step (the cond and the uncond row, a batch)
+//! run through a block together, so that a streamed block is fetched once. Letters: `N` image tokens, `L` text
+//! tokens, `D` = `dim`, `F` = `ffn_dim`. Structure and rounding follow the public MOSSImageDiT of diffsynth 2.1.12.
+
+use std::sync::Arc;
+
+use half::bf16;
+
+use crate::backend::{Backend, DType, Epilogue, Glu, Heads, HostData, NormKind, StageSpec, WeightSpec};
+use crate::files::Checkpoint;
+use crate::model::config::DitConfig;
+use crate::model::observe::{Event, Observer, RunError, announce};
+use crate::model::weight_set::weight_set;
+
+/// Epsilon of every norm.
+const EPS: f32 = 1e-6;
+/// Blocks of the text refiner.
+const REFINER_BLOCKS: usize = 2;
+
+weight_set! {
+    /// Weights used once a step or once a run.
+    Fixed {
+        video_embedder: Matrix ["video_embedder.weight"],
+        video_embedder_bias: Vector ["video_embedder.bias"],
+        text_proj: Matrix ["text_embedder.proj.weight"],
+        text_proj_bias: Vector ["text_embedder.proj.bias"],
+        time_0: Matrix ["time_embedding.0.weight"],
+        time_0_bias: Vector ["time_embedding.0.bias"],
+        time_2: Matrix ["time_embedding.2.weight"],
+        time_2_bias: Vector ["time_embedding.2.bias"],
+        block_modulation: Matrix ["shared_block_modulation.weight"],
+        block_modulation_bias: Vector ["shared_block_modulation.bias"],
+        head_modulation: Matrix ["video_head_modulation.weight"],
+        head_modulation_bias: Vector ["video_head_modulation.bias"],
+        final_norm: Vector ["final_norm_video.weight"],
+        final_linear: Matrix ["final_linear_video.weight"],
+    }
+}
+
+weight_set! {
+    /// One block of the text refiner.
+    Refiner {
+        norm1: Vector ["norm1.weight"],
+        q_norm: Vector ["q_norm.weight"],
+        k_norm: Vector ["k_norm.weight"],
+        qkv: Matrix ["qkv.weight"],
+        qkv_bias: Vector ["qkv.bias"],
+        proj: Matrix ["proj.weight"],
+        proj_bias: Vector ["proj.bias"],
+        norm2: Vector ["norm2.weight"],
+        ffn_up_gate: UpGate ["ffn_up.weight", "ffn_gate.weight"],
+        ffn_up_gate_bias: Vector ["ffn_up.bias", "ffn_gate.bias"],
+        ffn_down: Matrix ["ffn_down.weight"],
+        ffn_down_bias: Vector ["ffn_down.bias"],
+    }
+}
+
+weight_set! {
+    /// One of the transformer's blocks.
+    Block {
+        norm1: Vector ["norm1.weight"],
+        q_norm: Vector ["q_norm.weight"],
+        k_norm: Vector ["k_norm.weight"],
+        qkv: Matrix ["proj.q.weight", "proj.k.weight", "proj.v.weight"],
+        o: Matrix ["proj.o.weight"],
+        norm2: Vector ["norm2.weight"],
+        ffn_up_gate: UpGate ["proj.ffn_up_gate.weight"],
+        ffn_down: Matrix ["proj.ffn_down.weight"],
+    }
+}
+
+/// The rows of one set of modulations, each `[1, D]`.
+struct Modulation<T> {
+    shift_a: T,
+    scale_a: T,
+    gate_a: T,
+    shift_f: T,
+    scale_f: T,
+    gate_f: T,
+}
+
+/// Cosines and sines, each `[T, R]` bf16.
+struct Rope<T> {
+    cos: T,
+    sin: T,
+}
+
+/// One row of a step: a text that conditions the picture.
+pub struct Context<T> {
+    /// Refined text `[L, D]` bf16.
+    text: T,
+    /// Rotary tables of image and text tokens.
+    rope: Rope<T>,
+}
+
+/// The transformer with its weights on a backend.
+pub struct Dit<B: Backend> {
+    config: DitConfig,
+    stage: B::Stage,
+    fixed: Fixed<B::Tensor>,
+    refiner: Vec<Refiner<B::Tensor>>,
+}
+
+/// Device bytes of the activations of a step over `tokens` tokens in all: the residual stream, and beside it at most
+/// the norm's output, q|k|v, q, k and the attention's output (8 widths), or the norm's output and the feed-forward's (2 and `F`).
+pub fn activation_bytes(config: &DitConfig, tokens: usize) -> u64 {
+    let widths = (8 * config.dim).max(3 * config.dim + config.ffn_dim);
+    (tokens * widths * DType::Bf16.size()) as u64
+}
+
+/// The stage of a transformer that will run over `tokens` tokens in all rows.
+pub fn stage_spec(
+    config: &DitConfig,
+    checkpoint: Arc<Checkpoint>,
+    tokens: usize,
+    resident_limit: usize,
+) -> StageSpec {
+    let refiner =
+        (0..REFINER_BLOCKS).flat_map(|i| Refiner::<()>::specs(&format!("text_embedder.blocks.{i}.")));
+    let fixed: Vec<WeightSpec> = Fixed::<()>::specs("").into_iter().chain(refiner).collect();
+    let blocks = (0..config.num_layers).map(|i| Block::<()>::specs(&format!("layers.{i}."))).collect();
+    let activation_bytes = activation_bytes(config, tokens);
+    StageSpec { name: "dit", checkpoint, fixed, blocks, resident_limit, activation_bytes }
+}
+
+impl<B: Backend> Dit<B> {
+    /// Loads the weights; see [`stage_spec`].
+    ///
+    /// # Errors
+    /// What the backend's [`Backend::load`] fails with.
+    pub fn load(backend: &B, config: &DitConfig, spec: StageSpec) -> Result<Self, RunError> {
+        let stage = backend.load(spec)?;
+        let mut weights = backend.fixed(&stage).into_iter();
+        let fixed = Fixed::take(weights.by_ref().take(Fixed::<()>::specs("").len()).collect());
+        let per_block = Refiner::<()>::specs("").len();
+        let refiner =
+            (0..REFINER_BLOCKS).map(|_| Refiner::take(weights.by_ref().take(per_block).collect())).collect();
+        Ok(Self { config: config.clone(), stage, fixed, refiner })
+    }
+
+    /// The loaded weights, as the backend knows them.
+    pub fn stage(&self) -> &B::Stage {
+        &self.stage
+    }
+
+    fn head_dim(&self) -> usize {
+        self.config.dim / self.config.num_heads
+    }
+
+    fn heads(&self, third: usize) -> Heads {
+        Heads::packed(third * self.config.dim, self.config.num_heads, self.head_dim())
+    }
+
+    fn scale(&self) -> f64 {
+        1.0 / (self.head_dim() as f64).sqrt()
+    }
+
+    /// What one text brings to every step: the text encoder's `states` `[L, text_dim]` bf16 through the refiner, and the
+    /// positions of `h * w` image tokens and `L` text tokens.
+    ///
+    /// # Errors
+    /// What the backend fails with.
+    pub fn context(
+        &self,
+        backend: &B,
+        states: &B::Tensor,
+        h: usize,
+        w: usize,
+    ) -> Result<Context<B::Tensor>, RunError> {
+        use crate::backend::Tensor as _;
+        let length = states.shape()[0];
+        let (cos, sin) = rope_tables(&self.config, h, w, length);
+        let rope = upload_rope(backend, cos, sin, h * w + length)?;
+        let tokens = h * w..h * w + length;
+        let text_rope =
+            Rope { cos: backend.rows(&rope.cos, tokens.clone()), sin: backend.rows(&rope.sin, tokens) };
+        let f = &self.fixed;
+        let mut text = backend.linear(states, &f.text_proj, Some(&f.text_proj_bias), Epilogue::None)?;
+        for weights in &self.refiner {
+            text = self.refiner_block(backend, weights, &text, &text_rope)?;
+        }
+        Ok(Context { text, rope })
+    }
+
+    /// `x += proj(attn(qkv(norm1 x)))`, `x += ffn_down(situ(ffn_up y, ffn_gate y))` with `y = norm2 x`.
+    fn refiner_block(
+        &self,
+        b: &B,
+        w: &Refiner<B::Tensor>,
+        x: &B::Tensor,
+        rope: &Rope<B::Tensor>,
+    ) -> Result<B::Tensor, RunError> {
+        use crate::backend::Tensor as _;
+        let segments = [x.shape()[0]];
+        let y = b.norm(x, &w.norm1, EPS, NormKind::Plain, None)?;
+        let qkv = b.linear(&y, &w.qkv, Some(&w.qkv_bias), Epilogue::None)?;
+        let o = self.attend(b, &qkv, &w.q_norm, &w.k_norm, rope, &segments)?;
+        let x = b.linear(&o, &w.proj, Some(&w.proj_bias), Epilogue::Residual(x))?;
+
+        let y = b.norm(&x, &w.norm2, EPS, NormKind::Plain, None)?;
+        let y = b.linear_glu(&y, &w.ffn_up_gate, Some(&w.ffn_up_gate_bias), Glu::Situ)?;
+        Ok(b.linear(&y, &w.ffn_down, Some(&w.ffn_down_bias), Epilogue::Residual(&x))?)
+    }
+
+    /// Norms and rotates q and k of `qkv` `[T, 3D]`, then attends within each segment.
+    fn attend(
+        &self,
+        b: &B,
+        qkv: &B::Tensor,
+        q_norm: &B::Tensor,
+        k_norm: &B::Tensor,
+        rope: &Rope<B::Tensor>,
+        segments: &[usize],
+    ) -> Result<B::Tensor, RunError> {
+        let rope = (&rope.cos, &rope.sin);
+        let q = b.head_norm_rope(qkv, self.heads(0), q_norm, EPS, NormKind::Plain, rope)?;
+        let k = b.head_norm_rope(qkv, self.heads(1), k_norm, EPS, NormKind::Plain, rope)?;
+        Ok(b.attention(&q, &k, qkv, self.heads(2), self.scale(), false, segments)?)
+    }
+
+    /// `y = norm1(x)*(1+scale_a)+shift_a`, `x += o(attn)*gate_a`, `y = norm2(x)*(1+scale_f)+shift_f`,
+    /// `x += ffn_down(situ(up, gate))*gate_f`.
+    fn block(
+        &self,
+        b: &B,
+        w: &Block<B::Tensor>,
+        x: &B::Tensor,
+        m: &Modulation<B::Tensor>,
+        rope: &Rope<B::Tensor>,
+        segments: &[usize],
+    ) -> Result<B::Tensor, RunError> {
+        let y = b.norm(x, &w.norm1, EPS, NormKind::Plain, Some((&m.scale_a, &m.shift_a)))?;
+        let qkv = b.linear(&y, &w.qkv, None, Epilogue::None)?;
+        let o = self.attend(b, &qkv, &w.q_norm, &w.k_norm, rope, segments)?;
+        drop((y, qkv));
+        let x = b.linear(&o, &w.o, None, Epilogue::GatedResidual { residual: x, gate: &m.gate_a })?;
+        drop(o);
+
+        let y = b.norm(&x, &w.norm2, EPS, NormKind::Plain, Some((&m.scale_f, &m.shift_f)))?;
+        let y = b.linear_glu(&y, &w.ffn_up_gate, None, Glu::Situ)?;
+        let gated = Epilogue::GatedResidual { residual: &x, gate: &m.gate_f };
+        Ok(b.linear(&y, &w.ffn_down, None, gated)?)
+    }
+
+    /// The velocity of each row, `[N, 128]` bf16, at `sigma` (the timestep is `1000 * sigma`).
+    ///
+    /// `latents` `[N, 128]` f32. `rows` are contexts with the blocks that each leaves out.
+    ///
+    /// # Errors
+    /// What the backend fails with, or [`RunError::Cancelled`].
+    pub fn velocity(
+        &self,
+        backend: &B,
+        latents: &B::Tensor,
+        sigma: f32,
+        rows: &[(&Context<B::Tensor>, &[usize])],
+        observer: &mut dyn Observer<B>,
+    ) -> Result<Vec<B::Tensor>, RunError> {
+        use crate::backend::Tensor as _;
+        let b = backend;
+        let f = &self.fixed;
+        let n = latents.shape()[0];
+        let lengths: Vec<usize> = rows.iter().map(|(c, _)| n + c.text.shape()[0]).collect();
+
+        let (modulation, head_shift, head_scale) = self.modulation(b, sigma)?;
+        let latents = b.to_bf16(latents)?;
+        let image = b.linear(&latents, &f.video_embedder, Some(&f.video_embedder_bias), Epilogue::None)?;
+        let parts: Vec<&B::Tensor> = rows.iter().flat_map(|(c, _)| [&image, &c.text]).collect();
+        let mut x = b.concat(&parts)?;
+
+        let all: Vec<usize> = (0..rows.len()).collect();
+        let mut rope = self.joint_rope(b, rows, &all)?;
+        let mut rope_rows = all.clone();
+        for block in 0..self.config.num_layers {
+            announce(observer, Event::Block { block, blocks: self.config.num_layers })?;
+            let active: Vec<usize> = all.iter().copied().filter(|&r| !rows[r].1.contains(&block)).collect();
+            if active.is_empty() {
+                continue;
+            }
+            if active != rope_rows {
+                rope = self.joint_rope(b, rows, &active)?;
+                rope_rows.clone_from(&active);
+            }
+            let weights = Block::take(b.block(&self.stage, block)?);
+            let segments: Vec<usize> = active.iter().map(|&r| lengths[r]).collect();
+            if active.len() == rows.len() {
+                x = self.block(b, &weights, &x, &modulation, &rope, &segments)?;
+            } else {
+                let mut parts = split(b, &x, &lengths);
+                let taken: Vec<&B::Tensor> = active.iter().map(|&r| &parts[r]).collect();
+                let y = b.concat(&taken)?;
+                let y = self.block(b, &weights, &y, &modulation, &rope, &segments)?;
+                for (r, part) in active.iter().zip(split(b, &y, &segments)) {
+                    parts[*r] = part;
+                }
+                x = b.concat(&parts.iter().collect::<Vec<_>>())?;
+            }
+            observer.tap(&format!("block_{block:02}"), b, &x)?;
+        }
+
+        let image: Vec<B::Tensor> = split(b, &x, &lengths).iter().map(|row| b.rows(row, 0..n)).collect();
+        let y = b.concat(&image.iter().collect::<Vec<_>>())?;
+        let y = b.norm(&y, &f.final_norm, EPS, NormKind::Plain, Some((&head_scale, &head_shift)))?;
+        let v = b.linear(&y, &f.final_linear, None, Epilogue::None)?;
+        Ok(split(b, &v, &vec![n; rows.len()]))
+    }
+
+    /// The six modulation rows of the blocks, then the head's shift and scale.
+    #[allow(clippy::type_complexity)]
+    fn modulation(
+        &self,
+        b: &B,
+        sigma: f32,
+    ) -> Result<(Modulation<B::Tensor>, B::Tensor, B::Tensor), RunError> {
+        let f = &self.fixed;
+        let dim = self.config.dim;
+        let embedding = timestep_embedding(1000.0 * sigma, self.config.freq_dim);
+        let t = b.upload(HostData::Bf16(embedding), &[1, self.config.freq_dim])?;
+        let t = b.linear(&t, &f.time_0, Some(&f.time_0_bias), Epilogue::Silu)?;
+        let t = b.linear(&t, &f.time_2, Some(&f.time_2_bias), Epilogue::None)?;
+        let m = b.linear(&t, &f.block_modulation, Some(&f.block_modulation_bias), Epilogue::None)?;
+        let m = b.reshape(&m, &[6, dim]);
+        let row = |i: usize| b.rows(&m, i..i + 1);
+        let modulation = Modulation {
+            shift_a: row(0),
+            scale_a: row(1),
+            gate_a: row(2),
+            shift_f: row(3),
+            scale_f: row(4),
+            gate_f: row(5),
+        };
+        let head = b.linear(&t, &f.head_modulation, Some(&f.head_modulation_bias), Epilogue::None)?;
+        let head = b.reshape(&head, &[2, dim]);
+        Ok((modulation, b.rows(&head, 0..1), b.rows(&head, 1..2)))
+    }
+
+    /// The rotary tables of several rows, one after another.
+    fn joint_rope(
+        &self,
+        b: &B,
+        rows: &[(&Context<B::Tensor>, &[usize])],
+        active: &[usize],
+    ) -> Result<Rope<B::Tensor>, RunError> {
+        let of = |pick: fn(&Rope<B::Tensor>) -> &B::Tensor| {
+            b.concat(&active.iter().map(|&r| pick(&rows[r].0.rope)).collect::<Vec<_>>())
+        };
+        Ok(Rope { cos: of(|r| &r.cos)?, sin: of(|r| &r.sin)? })
+    }
+}
+
+/// Consecutive row ranges of `x`.
+fn split<B: Backend>(b: &B, x: &B::Tensor, lengths: &[usize]) -> Vec<B::Tensor> {
+    let mut start = 0;
+    lengths
+        .iter()
+        .map(|&length| {
+            start += length;
+            b.rows(x, start - length..start)
+        })
+        .collect()
+}
+
+fn upload_rope<B: Backend>(
+    b: &B,
+    cos: Vec<bf16>,
+    sin: Vec<bf16>,
+    tokens: usize,
+) -> Result<Rope<B::Tensor>, RunError> {
+    let width = cos.len() / tokens;
+    Ok(Rope {
+        cos: b.upload(HostData::Bf16(cos), &[tokens, width])?,
+        sin: b.upload(HostData::Bf16(sin), &[tokens, width])?,
+    })
+}
+
+/// `[cos | sin](t * 10000^(-k / half))`, `k < half = width / 2`, in f64, rounded to f32, then to bf16.
+fn timestep_embedding(t: f32, width: usize) -> Vec<bf16> {
+    let half = width / 2;
+    let phase = |k: usize| f64::from(t) * libm::pow(10000.0, -(k as f64) / half as f64);
+    let round = |x: f64| bf16::from_f32(x as f32);
+    let cos = (0..half).map(|k| round(libm::cos(phase(k))));
+    let sin = (0..half).map(|k| round(libm::sin(phase(k))));
+    cos.chain(sin).collect()
+}
+
+/// Rotary tables of `h * w` image tokens and `length` text tokens: `(cos, sin)`, each `[h * w + length, head_dim / 2]`.
+///
+/// Four axes (r, t, y, x) of `head_dim / 8` bands: image tokens at `(0, length, y - (h-1)/2, x - (w-1)/2)`, text token `i`
+/// at `(0, i, 0, 0)`; `band_j = 1 / base^(j / bands)`; phases in f32; cosine and sine rounded to f32, then to bf16.
+fn rope_tables(config: &DitConfig, h: usize, w: usize, length: usize) -> (Vec<bf16>, Vec<bf16>) {
+    let count = config.dim / config.num_heads / 8;
+    let bands: Vec<f32> = (0..count)
+        .map(|j| {
+            let exponent = f64::from(j as f32 / count as f32);
+            1.0 / libm::pow(config.rope_base, exponent) as f32
+        })
+        .collect();
+    let centre = |size: usize| (size as f32 - 1.0) / 2.0;
+    let image =
+        (0..h * w).map(|i| [0.0, length as f32, (i / w) as f32 - centre(h), (i % w) as f32 - centre(w)]);
+    let text = (0..length).map(|i| [0.0, i as f32, 0.0, 0.0]);
+    let phases: Vec<f32> =
+        image.chain(text).flatten().flat_map(|p| bands.iter().map(move |band| p * band)).collect();
+    let table = |f: fn(f64) -> f64| {
+        phases.iter().map(|&p| bf16::from_f32(f(f64::from(p)) as f32)).collect::<Vec<_>>()
+    };
+    (table(libm::cos), table(libm::sin))
+}

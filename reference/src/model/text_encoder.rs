@@ -1,0 +1,254 @@
+//! The text encoder: the text stack of Qwen3.5, last norm's output.
+//!
+//! Every layer is `x += mixer(norm(x))`, `x += down(silu(gate n) * up n)` with `n = norm(x)`; the mixer is full attention or a
+//! Gated DeltaNet. Several prompts run through a layer together, so that a streamed layer is fetched once. Structure and
+//! rounding follow the public Qwen3_5TextModel of transformers 5.24.0.
+
+use std::sync::Arc;
+
+use half::bf16;
+
+use crate::backend::{
+    Backend, DType, DeltaHeads, Epilogue, Glu, Heads, HostData, NormKind, StageSpec, WeightSpec,
+};
+use crate::files::Checkpoint;
+use crate::model::config::{LayerType, TextConfig};
+use crate::model::observe::{Event, Observer, RunError, announce, check_values};
+use crate::model::weight_set::weight_set;
+
+weight_set! {
+    /// What every layer has besides its mixer.
+    Common {
+        input_norm: Vector ["input_layernorm.weight"],
+        post_norm: Vector ["post_attention_layernorm.weight"],
+        up_gate: UpGate ["mlp.up_proj.weight", "mlp.gate_proj.weight"],
+        down: Matrix ["mlp.down_proj.weight"],
+    }
+}
+
+weight_set! {
+    /// Full attention with an output gate.
+    Attention {
+        qkv: Matrix ["self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"],
+        q_norm: Vector ["self_attn.q_norm.weight"],
+        k_norm: Vector ["self_attn.k_norm.weight"],
+        o: Matrix ["self_attn.o_proj.weight"],
+    }
+}
+
+weight_set! {
+    /// Gated DeltaNet.
+    DeltaNet {
+        qkv: Matrix ["linear_attn.in_proj_qkv.weight"],
+        z: Matrix ["linear_attn.in_proj_z.weight"],
+        ba: Matrix ["linear_attn.in_proj_b.weight", "linear_attn.in_proj_a.weight"],
+        conv: Depthwise ["linear_attn.conv1d.weight"],
+        a_log: VectorF32 ["linear_attn.A_log"],
+        dt_bias: VectorF32 ["linear_attn.dt_bias"],
+        norm: Vector ["linear_attn.norm.weight"],
+        out: Matrix ["linear_attn.out_proj.weight"],
+    }
+}
+
+weight_set! {
+    /// Weights outside the layers that live on the backend.
+    Fixed {
+        norm: Vector ["norm.weight"],
+    }
+}
+
+/// Cosines and sines of all tokens, each `[T, R]` bf16.
+struct Rope<T> {
+    cos: T,
+    sin: T,
+}
+
+fn layer_specs(config: &TextConfig, layer: usize) -> Vec<WeightSpec> {
+    let prefix = format!("layers.{layer}.");
+    let mixer = match config.layer_types[layer] {
+        LayerType::FullAttention => Attention::<()>::specs(&prefix),
+        LayerType::LinearAttention => DeltaNet::<()>::specs(&prefix),
+    };
+    Common::<()>::specs(&prefix).into_iter().chain(mixer).collect()
+}
+
+/// Device bytes of the activations over `tokens` tokens: the residual stream, the norm's output, and the widest of what a
+/// mixer (projections, convolution or heads, output) or the feed-forward keeps beside them.
+pub fn activation_bytes(config: &TextConfig, tokens: usize) -> u64 {
+    let heads = config.num_attention_heads * config.head_dim;
+    let kv = config.num_key_value_heads * config.head_dim;
+    let attention = (2 * heads + 2 * kv) + 2 * heads + kv;
+    let value = config.linear_num_value_heads * config.linear_value_head_dim;
+    let qkv = 2 * config.linear_num_key_heads * config.linear_key_head_dim + value;
+    let delta = 2 * qkv + 3 * value;
+    let widest = attention.max(delta).max(config.intermediate_size);
+    (tokens * (3 * config.hidden_size + widest) * DType::Bf16.size()) as u64
+}
+
+/// The stage of an encoder that will run over `tokens` tokens in all prompts, with at most two layers on the device.
+pub fn stage_spec(config: &TextConfig, checkpoint: Arc<Checkpoint>, tokens: usize) -> StageSpec {
+    StageSpec {
+        name: "text encoder",
+        checkpoint,
+        fixed: Fixed::<()>::specs(""),
+        blocks: (0..config.num_hidden_layers).map(|layer| layer_specs(config, layer)).collect(),
+        resident_limit: 2,
+        activation_bytes: activation_bytes(config, tokens),
+    }
+}
+
+/// The encoder with its weights on a backend.
+pub struct TextEncoder<B: Backend> {
+    config: TextConfig,
+    checkpoint: Arc<Checkpoint>,
+    stage: B::Stage,
+    fixed: Fixed<B::Tensor>,
+}
+
+impl<B: Backend> TextEncoder<B> {
+    /// Loads the weights; see [`stage_spec`].
+    ///
+    /// # Errors
+    /// What the backend's [`Backend::load`] fails with.
+    pub fn load(backend: &B, config: &TextConfig, spec: StageSpec) -> Result<Self, RunError> {
+        let checkpoint = spec.checkpoint.clone();
+        let stage = backend.load(spec)?;
+        let fixed = Fixed::take(backend.fixed(&stage));
+        Ok(Self { config: config.clone(), checkpoint, stage, fixed })
+    }
+
+    /// The states of each prompt: token ids in, `[L, hidden]` bf16 out.
+    ///
+    /// # Errors
+    /// What the backend fails with, [`RunError::Token`], [`RunError::NotFinite`], [`RunError::Cancelled`].
+    pub fn encode(
+        &self,
+        backend: &B,
+        prompts: &[&[u32]],
+        observer: &mut dyn Observer<B>,
+    ) -> Result<Vec<B::Tensor>, RunError> {
+        let b = backend;
+        let eps = self.config.rms_norm_eps as f32;
+        let segments: Vec<usize> = prompts.iter().map(|ids| ids.len()).collect();
+        let mut x = self.embed(b, prompts)?;
+        let rope = self.rope(b, &segments)?;
+        let common = Common::<()>::specs("").len();
+        for layer in 0..self.config.num_hidden_layers {
+            announce(observer, Event::TextLayer { layer, layers: self.config.num_hidden_layers })?;
+            let mut weights = b.block(&self.stage, layer)?;
+            let mixer = weights.split_off(common);
+            let w = Common::take(weights);
+
+            let y = b.norm(&x, &w.input_norm, eps, NormKind::ZeroCentred, None)?;
+            x = match self.config.layer_types[layer] {
+                LayerType::FullAttention => {
+                    self.attention(b, &Attention::take(mixer), &x, &y, &rope, &segments)?
+                }
+                LayerType::LinearAttention => self.delta_net(b, &DeltaNet::take(mixer), &x, &y, &segments)?,
+            };
+            let y = b.norm(&x, &w.post_norm, eps, NormKind::ZeroCentred, None)?;
+            let y = b.linear_glu(&y, &w.up_gate, None, Glu::Silu)?;
+            x = b.linear(&y, &w.down, None, Epilogue::Residual(&x))?;
+            observer.tap(&format!("layer_{layer:02}"), b, &x)?;
+        }
+        let states = b.norm(&x, &self.fixed.norm, eps, NormKind::ZeroCentred, None)?;
+        let values = b.download(&states)?.to_f32();
+        check_values("text states", &values)?;
+        let mut start = 0;
+        Ok(segments
+            .iter()
+            .map(|&length| {
+                start += length;
+                b.rows(&states, start - length..start)
+            })
+            .collect())
+    }
+
+    /// `x + o_proj(attn(q, k, v) * sigmoid(gate))`; `q_proj` gives `[q | gate]` per head.
+    fn attention(
+        &self,
+        b: &B,
+        w: &Attention<B::Tensor>,
+        x: &B::Tensor,
+        y: &B::Tensor,
+        rope: &Rope<B::Tensor>,
+        segments: &[usize],
+    ) -> Result<B::Tensor, RunError> {
+        let c = &self.config;
+        let (eps, dim) = (c.rms_norm_eps as f32, c.head_dim);
+        let (count, kv) = (c.num_attention_heads, c.num_key_value_heads);
+        let q_heads = Heads { first: 0, step: 2 * dim, count, dim };
+        let gate_heads = Heads { first: dim, ..q_heads };
+        let k_heads = Heads::packed(2 * count * dim, kv, dim);
+        let v_heads = Heads::packed((2 * count + kv) * dim, kv, dim);
+
+        let qkv = b.linear(y, &w.qkv, None, Epilogue::None)?;
+        let rope = (&rope.cos, &rope.sin);
+        let q = b.head_norm_rope(&qkv, q_heads, &w.q_norm, eps, NormKind::ZeroCentred, rope)?;
+        let k = b.head_norm_rope(&qkv, k_heads, &w.k_norm, eps, NormKind::ZeroCentred, rope)?;
+        let o = b.attention(&q, &k, &qkv, v_heads, 1.0 / (dim as f64).sqrt(), true, segments)?;
+        let o = b.sigmoid_gate(&o, &qkv, gate_heads)?;
+        Ok(b.linear(&o, &w.o, None, Epilogue::Residual(x))?)
+    }
+
+    /// `x + out_proj(gated_norm(delta_rule(silu(conv(qkv)), b, a), z))`.
+    fn delta_net(
+        &self,
+        b: &B,
+        w: &DeltaNet<B::Tensor>,
+        x: &B::Tensor,
+        y: &B::Tensor,
+        segments: &[usize],
+    ) -> Result<B::Tensor, RunError> {
+        let c = &self.config;
+        let heads = DeltaHeads {
+            key_heads: c.linear_num_key_heads,
+            value_heads: c.linear_num_value_heads,
+            key_dim: c.linear_key_head_dim,
+            value_dim: c.linear_value_head_dim,
+        };
+        let qkv = b.linear(y, &w.qkv, None, Epilogue::None)?;
+        let z = b.linear(y, &w.z, None, Epilogue::None)?;
+        let ba = b.linear(y, &w.ba, None, Epilogue::None)?;
+        let qkv = b.causal_conv_silu(&qkv, &w.conv, segments)?;
+        let o = b.gated_delta_rule(&qkv, &ba, &w.a_log, &w.dt_bias, heads, segments)?;
+        let o = b.gated_norm(&o, &z, &w.norm, c.rms_norm_eps as f32)?;
+        Ok(b.linear(&o, &w.out, None, Epilogue::Residual(x))?)
+    }
+
+    /// The embedding's rows, read on the host: the table is larger than all the rest that is on the device at once.
+    fn embed(&self, b: &B, prompts: &[&[u32]]) -> Result<B::Tensor, RunError> {
+        let table = self.checkpoint.get("embed_tokens.weight");
+        let (vocab, width) = (table.shape()[0], table.shape()[1]);
+        let mut rows: Vec<bf16> = Vec::new();
+        for (place, &id) in prompts.iter().flat_map(|ids| ids.iter().enumerate()) {
+            if id as usize >= vocab {
+                return Err(RunError::Token { id, place, vocab });
+            }
+            rows.extend(table.row_bf16(id as usize));
+        }
+        let tokens = rows.len() / width;
+        Ok(b.upload(HostData::Bf16(rows), &[tokens, width])?)
+    }
+
+    /// `cos, sin(position / theta^(2j / R))`, `R` the rotary width, phases in f32, rounded to f32, then to bf16.
+    fn rope(&self, b: &B, segments: &[usize]) -> Result<Rope<B::Tensor>, RunError> {
+        let width = self.config.rotary_dim();
+        let frequencies: Vec<f32> = (0..width / 2)
+            .map(|j| {
+                let exponent = f64::from((2 * j) as f32 / width as f32);
+                1.0 / libm::pow(self.config.rope_theta, exponent) as f32
+            })
+            .collect();
+        let phases: Vec<f32> = segments
+            .iter()
+            .flat_map(|&length| 0..length)
+            .flat_map(|t| frequencies.iter().map(move |f| t as f32 * f))
+            .collect();
+        let table = |f: fn(f64) -> f64| {
+            HostData::Bf16(phases.iter().map(|&p| bf16::from_f32(f(f64::from(p)) as f32)).collect())
+        };
+        let shape = [segments.iter().sum(), width / 2];
+        Ok(Rope { cos: b.upload(table(libm::cos), &shape)?, sin: b.upload(table(libm::sin), &shape)? })
+    }
+}

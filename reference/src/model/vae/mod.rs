@@ -1,0 +1,5 @@
+//! The FLUX.2 VAE.
+
+mod decoder;
+
+pub use decoder::*;
