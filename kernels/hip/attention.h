@@ -86,14 +86,14 @@ template <int D, bool QUERY_IN_REGISTERS> DEVICE void attention(ATTENTION_PARAME
 
         f32x8 s[4];
         for (int t = 0; t < 4; t++) s[t] = 0.0f;
-        const bf16* row = q_row;
-        if constexpr (!QUERY_IN_REGISTERS) asm volatile("" : "+v"(row)); // or all of q would be kept, and spilled
+        // Or all of q would be kept, and spilled. A hidden address would no longer be known to be one of global memory.
+        int again = QUERY_IN_REGISTERS ? 0 : hidden(0);
         UNROLL for (int f = 0; f < SLICES; f++) {
             Fragment b;
             if constexpr (QUERY_IN_REGISTERS)
                 b = held[f];
             else
-                b = load_k16(row + f * 16, lane);
+                b = load_k16(q_row + again + f * 16, lane);
             for (int t = 0; t < 4; t++) s[t] = wmma(load_a(keys + (t * SLICES + f) * FRAGMENT, lane), b, s[t]);
         }
 

@@ -37,6 +37,12 @@ DEVICE void barrier() {
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
 }
 
+// x, of which the compiler does not know that it is x.
+DEVICE int hidden(int x) {
+    asm volatile("" : "+v"(x));
+    return x;
+}
+
 DEVICE u32 bits(float x) { return __builtin_bit_cast(u32, x); }
 DEVICE float from_bits(u32 x) { return __builtin_bit_cast(float, x); }
 DEVICE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

@@ -88,6 +88,14 @@ pub enum Problem {
         /// What is allowed.
         allowed: u32,
     },
+    /// An instruction that no kernel may have.
+    #[error("has {mnemonic}: {rule}")]
+    Instruction {
+        /// The instruction.
+        mnemonic: String,
+        /// What it breaks.
+        rule: &'static str,
+    },
     /// The parameters are not those of the struct in [`crate::args`].
     #[error("takes (offset, size, kind) {found:?}, the launch passes {passed:?}")]
     Parameters {
@@ -170,6 +178,31 @@ pub fn check(object: &Object, arch: &str, name: &str, budget: Budget, params: &[
         .collect();
     if found != passed {
         problems.push(Problem::Parameters { found, passed });
+    }
+    problems
+}
+
+/// What no kernel may do, of its instructions: f64 arithmetic (no kernel needs it, and it is slow), float
+/// atomics (their order, and so the result, is left to chance) and flat accesses (slower than those of a known address space; each
+/// counts as one of LDS too). The instructions come from a disassembler, by LLVM's names; each is reported once.
+pub fn check_instructions<'a>(mnemonics: impl IntoIterator<Item = &'a str>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for mnemonic in mnemonics {
+        let is = |kind: &str| mnemonic.split('_').any(|part| part == kind);
+        let float = ["f16", "bf16", "f32", "f64"].into_iter().any(is);
+        let rule = if float && (is("atomic") || mnemonic.starts_with("ds_")) {
+            "no float atomics"
+        } else if is("f64") {
+            "no f64 arithmetic"
+        } else if mnemonic.starts_with("flat_") {
+            "no flat accesses"
+        } else {
+            continue;
+        };
+        let problem = Problem::Instruction { mnemonic: mnemonic.to_owned(), rule };
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
     }
     problems
 }
@@ -275,6 +308,23 @@ mod tests {
         assert_eq!(problems(|o| o.kernels.clear()), ["has kernels []"]);
         let other = "amdgcn-amd-amdhsa--gfx1100";
         assert_eq!(problems(|o| o.target = other.into()), ["compiled for amdgcn-amd-amdhsa--gfx1100"]);
+    }
+
+    #[test]
+    fn forbidden_instructions_are_told_from_others() {
+        let problems = |mnemonics: &[&str]| -> Vec<String> {
+            check_instructions(mnemonics.iter().copied()).iter().map(ToString::to_string).collect()
+        };
+        let allowed =
+            ["v_fma_f32", "ds_load_b64", "ds_bpermute_b32", "global_atomic_add_u32", "v_lshlrev_b64"];
+        assert_eq!(problems(&allowed), [""; 0]);
+        assert_eq!(problems(&["v_fma_f64", "v_fma_f64"]), ["has v_fma_f64: no f64 arithmetic"]);
+        assert_eq!(problems(&["v_cvt_f32_f64_e32"]), ["has v_cvt_f32_f64_e32: no f64 arithmetic"]);
+        for atomic in ["global_atomic_add_f32", "ds_add_rtn_f32", "flat_atomic_pk_add_bf16", "ds_max_num_f64"]
+        {
+            assert_eq!(problems(&[atomic]), [format!("has {atomic}: no float atomics")]);
+        }
+        assert_eq!(problems(&["flat_load_b128"]), ["has flat_load_b128: no flat accesses"]);
     }
 
     #[test]
