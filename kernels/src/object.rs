@@ -2,6 +2,9 @@
 //!
 //! Layout: the ELF64 specification; metadata (a MessagePack map in a note), kernel descriptors and the target's flags: LLVM's
 //! "User Guide for AMDGPU Backend", code object version 5.
+//!
+//! The emulator has a reader of its own, of what a loader needs. The two share no line on purpose: each is the other's judge (a
+//! test compares their figures of every kernel), and the static floor must not rest on the reading of the program that it checks.
 
 /// What is wrong with a code object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -17,9 +17,8 @@ use crate::{built_archs, why_empty};
 pub fn built<'a>(archs: &[&'a str]) -> Vec<&'a str> {
     let built = built_archs();
     let (here, missing): (Vec<&str>, Vec<&str>) = archs.iter().partition(|arch| built.contains(arch));
-    if let Some(why) = why_empty() {
-        let advice = why.split("; looked for").next().unwrap_or(why);
-        not_run(&format!("this build has no GPU code: {advice}"));
+    if why_empty().is_some() {
+        not_run("there was no compiler of GPU code when this was built (Debian: clang-19, lld-19)");
     } else if !missing.is_empty() {
         say(&format!(" on {}", missing.join(", ")), "not in MOSS_KERNELS_ARCHS");
     }

@@ -1,4 +1,7 @@
 //! The part of ELF64 that code objects use.
+//!
+//! With `msgpack.rs` the second reader of code objects beside `moss_kernels::object`, and independent of it on purpose: a test
+//! there compares what both find, so that a mistake of one is seen.
 
 /// A malformed code object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
