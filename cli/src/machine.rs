@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use moss_conformance::battery::Demand;
 use moss_conformance::row::Word;
-use moss_hip::{Error, HipBackend, Host, Options, human};
+use moss_hip::{Error, HipBackend, Host, Options, Standing, human};
 use moss_reference::backend::{Backend, BackendError};
 use moss_reference::cpu::CpuBackend;
 use moss_reference::run::Stages;
@@ -103,14 +103,13 @@ impl Machine for HipBackend {
         self.admitted_plan().map(|plan| plan.to_string()).unwrap_or_default()
     }
 
-    /// The emulator says in the device's name what it is. Its matrix unit sums as a chain unless the name has a model; a card's
-    /// need not.
+    /// Whoever sums matrix products as chains is held to the CPU's bits; a card's matrix unit need not.
     fn standing(&self) -> (Word, Demand) {
-        let name = &self.device().name;
-        match name.split_once("(emulated") {
-            Some((_, ")")) => (Word::Emulated, Demand::Bits),
-            Some(_) => (Word::Emulated, Demand::Budget),
-            None => (Word::Measured, Demand::Budget),
+        let demand = |chain| if chain { Demand::Bits } else { Demand::Budget };
+        match self.standing() {
+            Standing::Card => (Word::Measured, Demand::Budget),
+            Standing::Emulated { chain } => (Word::Emulated, demand(chain)),
+            Standing::LogicChecked { chain } => (Word::LogicChecked, demand(chain)),
         }
     }
 

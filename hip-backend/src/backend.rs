@@ -22,6 +22,7 @@ use crate::memory::{DeviceMemory, Limits, Plan};
 use crate::pool::Pool;
 use crate::stage::{self, Engine, HipStage, StageInner};
 use crate::stream::{Feeder, HostBytes};
+use crate::sys::Standing;
 use crate::tensor::{HipTensor, Storage};
 use crate::weights::StageImages;
 
@@ -190,6 +191,11 @@ impl HipBackend {
     /// The device.
     pub fn device(&self) -> &DeviceInfo {
         &self.engine.device.info
+    }
+
+    /// What the device is, by the word of the runtime: a card, or something that stands in for one.
+    pub fn standing(&self) -> Standing {
+        self.engine.device.standing()
     }
 
     /// The device, its kernels and the runtime in one line.

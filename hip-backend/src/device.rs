@@ -86,6 +86,11 @@ impl Device {
         self.check("hipSetDevice", code)
     }
 
+    /// What the runtime says it is.
+    pub(crate) fn standing(&self) -> sys::Standing {
+        self.api.standing
+    }
+
     /// Where the run is, to read or change.
     pub(crate) fn place(&self) -> MutexGuard<'_, Place> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)

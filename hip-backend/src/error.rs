@@ -32,6 +32,18 @@ pub enum Error {
         missing: Vec<&'static str>,
     },
 
+    /// A library of this project that says it is something else than this version knows.
+    #[error(
+        "{} says it is {found:?}; \"emulated\" or \"logic-checked\" expected, with how it sums. Use the library of this version",
+        path.display()
+    )]
+    UnknownStanding {
+        /// The library.
+        path: PathBuf,
+        /// What it says.
+        found: String,
+    },
+
     /// A device file does not exist.
     #[error("no HIP device: {} does not exist. {way_out}", path.display())]
     NoDriver {

@@ -393,7 +393,7 @@ impl Fake {
             integrated: false,
             pci: "0000:03:00.0".into(),
         };
-        let api = Api { functions, path: "fake".into() };
+        let api = Api { functions, path: "fake".into(), standing: sys::Standing::Card };
         let device = Device::open(api, info, Duration::from_millis(200), false).unwrap();
         Self { device, _turn: turn }
     }

@@ -26,4 +26,5 @@ pub use discover::{DeviceInfo, KernelSets, Listed, Listing};
 pub use error::{Error, exit_if_lost, human};
 pub use host::{Host, SysfsMemory};
 pub use stage::HipStage;
+pub use sys::Standing;
 pub use tensor::HipTensor;

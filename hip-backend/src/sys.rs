@@ -185,11 +185,60 @@ functions! {
     error_string = "hipGetErrorString": fn(Code) -> *const c_char;
 }
 
+/// What is behind the runtime's interface, by its own word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// A card: AMD's runtime has no such word.
+    Card,
+    /// An emulator of a card's machine code.
+    Emulated {
+        /// Whether matrix products are summed as chains, as the CPU backend sums them.
+        chain: bool,
+    },
+    /// Other hardware, for which the kernels' text was compiled.
+    LogicChecked {
+        /// As above.
+        chain: bool,
+    },
+}
+
+/// The function by which a runtime that is not AMD's says what it is: `mossRuntimeStanding()` returns `emulated` or
+/// `logic-checked`, a blank, and how matrix products are summed (`fma-chain` or another name).
+const STANDING: &str = "mossRuntimeStanding";
+
+impl Standing {
+    fn parse(text: &str) -> Option<Self> {
+        let (word, sums) = text.split_once(' ')?;
+        let chain = sums == "fma-chain";
+        match word {
+            "emulated" => Some(Self::Emulated { chain }),
+            "logic-checked" => Some(Self::LogicChecked { chain }),
+            _ => None,
+        }
+    }
+
+    /// Asks a library.
+    fn of(library: &Library, path: &Path) -> Result<Self, Error> {
+        // SAFETY: a function of this project's own libraries, which alone have this name.
+        let Ok(function) =
+            (unsafe { library.get::<unsafe extern "C" fn() -> *const c_char>(STANDING.as_bytes()) })
+        else {
+            return Ok(Self::Card);
+        };
+        // SAFETY: it takes nothing and returns a static text that ends with a zero byte.
+        let text = unsafe { CStr::from_ptr(function()) }.to_string_lossy();
+        Self::parse(&text)
+            .ok_or_else(|| Error::UnknownStanding { path: path.to_owned(), found: text.into_owned() })
+    }
+}
+
 /// The loaded runtime.
 pub(crate) struct Api {
     pub(crate) functions: Functions,
     /// File that was loaded.
     pub(crate) path: PathBuf,
+    /// What it says of itself.
+    pub(crate) standing: Standing,
 }
 
 /// Names of the runtime, newest first: an old `.so.6` may be left over beside a `.so.7`.
@@ -260,9 +309,10 @@ impl Api {
     fn from_library(library: Library, path: PathBuf) -> Result<Self, Error> {
         let functions = Functions::resolve(&library)
             .map_err(|missing| Error::MissingSymbols { path: path.clone(), missing })?;
+        let standing = Standing::of(&library, &path)?;
         // The runtime keeps threads of its own; it is never unloaded.
         std::mem::forget(library);
-        Ok(Self { functions, path })
+        Ok(Self { functions, path, standing })
     }
 
     /// The runtime's name and description of a code.
@@ -294,6 +344,17 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), SYMBOLS.len());
         assert_eq!(names.len(), 25);
+    }
+
+    #[test]
+    fn a_standing_is_a_word_and_how_products_are_summed() {
+        let parse = Standing::parse;
+        assert_eq!(parse("emulated fma-chain"), Some(Standing::Emulated { chain: true }));
+        assert_eq!(parse("emulated silicon-gfx1151"), Some(Standing::Emulated { chain: false }));
+        assert_eq!(parse("logic-checked fma-chain"), Some(Standing::LogicChecked { chain: true }));
+        for unknown in ["", "emulated", "measured fma-chain", "Emulated fma-chain"] {
+            assert_eq!(parse(unknown), None, "{unknown:?}");
+        }
     }
 
     #[test]

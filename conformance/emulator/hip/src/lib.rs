@@ -11,12 +11,18 @@ pub mod runtime;
 
 use std::{
     cell::Cell,
-    ffi::{CStr, c_char, c_int, c_uint, c_void},
+    ffi::{CStr, CString, c_char, c_int, c_uint, c_void},
     sync::{LazyLock, Mutex, MutexGuard},
 };
 
 use config::Config;
 use runtime::{Code, INVALID_VALUE, NO_DEVICE, NOT_SUPPORTED, Outcome, Runtime, SUCCESS};
+
+/// What this library is, and how it sums matrix products.
+static STANDING: LazyLock<CString> = LazyLock::new(|| {
+    let sums = runtime().config.options.model.name();
+    CString::new(format!("emulated {sums}")).expect("a model's name has no zero byte")
+});
 
 /// A line for whoever watches the emulated device.
 fn say(text: &str) {
@@ -112,6 +118,11 @@ macro_rules! exports {
 }
 
 exports! {
+    /// `emulated` and the name of the matrix model, for programs that label what they print; no function of HIP's.
+    fn mossRuntimeStanding() -> *const c_char {
+        STANDING.as_ptr()
+    }
+
     /// Initialises; fails without a device.
     fn hipInit(flags: c_uint) -> Code {
         if flags != 0 {

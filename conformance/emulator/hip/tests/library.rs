@@ -91,3 +91,25 @@ fn presents_no_device() {
         assert_eq!(CStr::from_ptr(name(100)), c"hipErrorNoDevice");
     }
 }
+
+#[test]
+fn says_what_it_is_and_how_it_sums() {
+    let Some(expected) = std::env::var_os(EXPECTED) else {
+        for (model, expected) in
+            [("fma-chain", "emulated fma-chain"), ("silicon-gfx1151", "emulated silicon-gfx1151")]
+        {
+            child("says_what_it_is_and_how_it_sums", &[("MOSS_EMULATE_MODEL", model), (EXPECTED, expected)]);
+        }
+        return;
+    };
+    // SAFETY: as above.
+    unsafe {
+        let lib = Library::new(library()).expect("loads");
+        let standing: Symbol<'_, unsafe extern "C" fn() -> *const c_char> =
+            lib.get(b"mossRuntimeStanding").expect("exported");
+        assert_eq!(CStr::from_ptr(standing()).to_str().expect("text"), expected.to_str().expect("text"));
+    }
+}
+
+/// What the child of the test above expects.
+const EXPECTED: &str = "MOSS_EMULATOR_TEST_STANDING";
