@@ -49,6 +49,9 @@ pub struct Options {
     pub wait_limit: Duration,
     /// Print each launch before it is made.
     pub trace: bool,
+    /// Give every tensor memory of its own and of its own size, so that a tool that knows allocations sees what lies past a
+    /// tensor or was never written; slow, and over the plan.
+    pub exact_memory: bool,
 }
 
 impl Default for Options {
@@ -60,6 +63,7 @@ impl Default for Options {
             implementation: None,
             wait_limit: Duration::from_secs(120),
             trace: false,
+            exact_memory: false,
         }
     }
 }
@@ -172,7 +176,7 @@ impl HipBackend {
         let marks =
             Marks { launches: 0, events: [device.event()?, device.event()?], recorded: [false; 2], next: 0 };
         Ok(Self {
-            pool: Pool::new(device.clone()),
+            pool: Pool::new(device.clone(), options.exact_memory),
             engine: Arc::new(Engine { device, compute, feeder, host }),
             kernels,
             runtime: String::new(),
@@ -519,6 +523,19 @@ mod tests {
             assert_eq!(copied[50_000..], counted(50_000).to_f32()[..], "read before it was written again");
             assert_eq!(b.peak_activations(), (4 + 7) * (64 << 10), "200 kB and 400 kB in granules");
         }
+    }
+
+    #[test]
+    fn exact_memory_is_as_large_as_the_tensor_and_not_used_again() {
+        let s = setup(Policy::Late, 1 << 30);
+        let options = Options { exact_memory: true, ..Options::default() };
+        let b = HipBackend::on(s.fake.device.clone(), Kernels::default(), Host::current(), options).unwrap();
+        let before = s.fake.device_bytes();
+        let x = b.upload(counted(9), &[9]).unwrap();
+        assert_eq!(s.fake.device_bytes() - before, 36);
+        drop(x);
+        assert_eq!(s.fake.device_bytes(), before);
+        assert_eq!(b.pool.live(), 0);
     }
 
     #[test]

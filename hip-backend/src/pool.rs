@@ -69,6 +69,8 @@ struct State {
 /// The pool.
 pub(crate) struct Pool {
     device: Arc<Device>,
+    /// Every tensor has memory of its own, of its own size.
+    exact: bool,
     state: Mutex<State>,
 }
 
@@ -92,15 +94,18 @@ impl Drop for Pooled {
         if let Some(pool) = self.pool.upgrade() {
             let mut state = pool.state();
             state.live -= buffer.bytes();
-            state.free.put(buffer.bytes(), buffer);
+            if !pool.exact {
+                state.free.put(buffer.bytes(), buffer);
+            }
         }
     }
 }
 
 impl Pool {
-    pub(crate) fn new(device: Arc<Device>) -> Arc<Self> {
+    /// A pool; with `exact` nothing is rounded up or handed out again.
+    pub(crate) fn new(device: Arc<Device>, exact: bool) -> Arc<Self> {
         let state = State { limit: u64::MAX, ..State::default() };
-        Arc::new(Self { device, state: Mutex::new(state) })
+        Arc::new(Self { device, exact, state: Mutex::new(state) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -136,7 +141,7 @@ impl Pool {
     /// # Errors
     /// [`Error::OutOfMemory`] when the device has none left even after the free buffers were given back.
     pub(crate) fn allocate(self: &Arc<Self>, bytes: u64, what: &str) -> Result<Pooled, Error> {
-        let bytes = bytes.max(1).next_multiple_of(GRANULE);
+        let bytes = bytes.max(1).next_multiple_of(if self.exact { 1 } else { GRANULE });
         let reused = self.state().free.take(bytes).map(|(_, buffer)| buffer);
         let buffer = match reused {
             Some(buffer) => buffer,
