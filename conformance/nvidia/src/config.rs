@@ -7,6 +7,7 @@
 //! - `MOSS_NVIDIA_LINES`: `1` keeps line numbers in the compiled kernels, for compute-sanitizer
 //! - `MOSS_NVIDIA_DROP_WAIT`: a negative control. `1:3` drops the third wait for an event that stream 1 is told (streams count
 //!   from 1 as they are made), `host:2` the second wait of the host
+//! - `MOSS_NVIDIA_DROP_COPY`: a negative control. `3` drops the third copy, so that something is never written
 
 use std::path::PathBuf;
 
@@ -43,6 +44,8 @@ pub struct Config {
     pub lines: bool,
     /// The wait to drop: whose, and which from 1.
     pub drop_wait: Option<(Waiter, u64)>,
+    /// The copy to drop, from 1.
+    pub drop_copy: Option<u64>,
 }
 
 /// `WAITER:N`.
@@ -78,6 +81,13 @@ impl Config {
                     .ok_or_else(|| bad("MOSS_NVIDIA_DROP_WAIT", &text, "1:3 or host:3 or the like"))?,
             ),
         };
+        let drop_copy = match var("MOSS_NVIDIA_DROP_COPY") {
+            None => None,
+            Some(text) => {
+                let n = text.parse().ok().filter(|&n| n > 0);
+                Some(n.ok_or_else(|| bad("MOSS_NVIDIA_DROP_COPY", &text, "a number from 1"))?)
+            }
+        };
         Ok(Self {
             ptx: var("MOSS_PTX").filter(|text| !text.is_empty()).map(PathBuf::from),
             arch,
@@ -85,6 +95,7 @@ impl Config {
             check: flag("MOSS_NVIDIA_CHECK")?,
             lines: flag("MOSS_NVIDIA_LINES")?,
             drop_wait,
+            drop_copy,
         })
     }
 }
@@ -110,6 +121,7 @@ mod tests {
         let dropped = |text| of("MOSS_NVIDIA_DROP_WAIT", text).expect("valid").drop_wait;
         assert_eq!(dropped("2:13"), Some((Waiter::Stream(2), 13)));
         assert_eq!(dropped("host:1"), Some((Waiter::Host, 1)));
+        assert_eq!(of("MOSS_NVIDIA_DROP_COPY", "4").expect("valid").drop_copy, Some(4));
     }
 
     #[test]
@@ -123,6 +135,7 @@ mod tests {
             ("MOSS_NVIDIA_DROP_WAIT", "0:1"),
             ("MOSS_NVIDIA_DROP_WAIT", "1:0"),
             ("MOSS_NVIDIA_DROP_WAIT", "device:1"),
+            ("MOSS_NVIDIA_DROP_COPY", "0"),
         ] {
             let error = of(name, value).expect_err(name);
             assert!(error.contains(name) && error.contains(&format!("{value:?}")), "{error}");

@@ -322,6 +322,9 @@ impl Runtime {
             }
             state.counts.copies += 1;
             state.counts.bytes += bytes as u64;
+            if self.config.drop_copy == Some(state.counts.copies) {
+                return Ok(());
+            }
             state.look(|hazards| match kind {
                 1 => hazards
                     .copy_in(id, to, source, &|range| crate::bytes_of(range.start, range.end - range.start)),

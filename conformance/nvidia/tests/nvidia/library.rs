@@ -95,6 +95,24 @@ fn memory_is_counted_copied_and_freed_once() {
 }
 
 #[test]
+fn one_copy_is_dropped() {
+    let env = [("MOSS_NVIDIA_DROP_COPY", "2")];
+    let Some(machine) = Machine::child("library::one_copy_is_dropped", &env) else { return };
+    let hip = machine.hip();
+    // SAFETY: as above.
+    unsafe {
+        let (mut device, mut stream) = (null_mut(), null_mut());
+        assert_eq!(((hip.malloc)(&mut device, 8), (hip.stream_create)(&mut stream, 1)), (0, 0));
+        let mut found = 0u64;
+        for value in [5u64, 6] {
+            assert_eq!((hip.copy)(device, (&raw const value).cast(), 8, 1, stream), 0);
+        }
+        assert_eq!((hip.copy)((&raw mut found).cast(), device, 8, 2, stream), 0);
+        assert_eq!(found, 5, "the second was never made");
+    }
+}
+
+#[test]
 fn every_thread_has_the_context() {
     let Some(machine) = Machine::child("library::every_thread_has_the_context", &[]) else { return };
     let hip = machine.hip();

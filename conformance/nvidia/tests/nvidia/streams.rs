@@ -84,10 +84,9 @@ fn streamed_run() {
     assert_eq!(found("3"), (3..=waits["3"]).collect::<Vec<_>>(), "compute stream, {waits:?}");
     assert!(waits["3"] > 2 * BLOCKS, "two steps of two passes");
     assert_eq!(found("4"), (1..=waits["4"]).collect::<Vec<_>>(), "copy stream, {waits:?}");
-    // The host waits for memory that it fills or reads again, and for marks that keep it from running ahead: of these only
-    // the former are needed.
+    // The host also waits for marks that keep it from running ahead; needed are at least the downloads after two steps.
     let host = found("host");
-    assert!(host.contains(&waits["host"]), "the last download: {host:?} of {waits:?}");
+    assert!(host.len() >= 2 && (host.len() as u64) < waits["host"], "host: {host:?} of {waits:?}");
 }
 
 fn run(name: &str, model: &Path, dropped: Option<&str>) -> String {

@@ -1,0 +1,207 @@
+//! Kernels with one defect each: what the sanitizers and the bits must find, or their silence proves little.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use moss_conformance::battery;
+
+/// The kernels' sources by file name.
+type Sources = BTreeMap<String, String>;
+
+/// A planted defect.
+struct Mutant {
+    name: String,
+    /// The kernel whose PTX shows it.
+    kernel: String,
+    /// The tool of compute-sanitizer that may find it.
+    tool: &'static str,
+    file: String,
+    text: String,
+}
+
+/// Defects other than a missing barrier: name, kernel, tool, file, the text that is there once, what stands there instead.
+const PLANTED: [(&str, &str, &str, &str, &str, &str); 5] = [
+    ("unbounded", "to_bf16", "memcheck", "to_bf16.hip", "if (i < (u32)count) ", ""),
+    (
+        "unclamped",
+        "linear",
+        "memcheck",
+        "gemm.h",
+        "g.first_token + row < tokens ? g.first_token + row : tokens - 1",
+        "g.first_token + row",
+    ),
+    (
+        "half-a-wave",
+        "group_norm_slices",
+        "synccheck",
+        "group_norm_slices.hip",
+        "    barrier();",
+        "    if (lane_id() < 16) barrier();",
+    ),
+    (
+        "a-wave-leaves",
+        "group_norm_slices",
+        "synccheck",
+        "group_norm_slices.hip",
+        "    barrier();",
+        "    if (wave_id() == 3) return;\n    barrier();",
+    ),
+    (
+        "lanes-leave",
+        "gated_norm",
+        "synccheck",
+        "gated_norm.hip",
+        "    if (used) v = load8(x + at);",
+        "    if (!used) return;\n    v = load8(x + at);",
+    ),
+];
+
+/// Reads the `.hip` and `.h` files of a folder.
+fn sources(folder: &Path) -> Result<Sources, String> {
+    let named = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    let mut sources = Sources::new();
+    for entry in fs::read_dir(folder).map_err(|error| named(folder, error))? {
+        let path = entry.map_err(|error| named(folder, error))?.path();
+        if path.extension().is_some_and(|e| e == "hip" || e == "h") {
+            let text = fs::read_to_string(&path).map_err(|error| named(&path, error))?;
+            let name = path.file_name().expect("a file has a name").to_string_lossy().into_owned();
+            sources.insert(name, text);
+        }
+    }
+    Ok(sources)
+}
+
+/// Whether a source is `file` or includes it, through any number of others.
+fn reaches(sources: &Sources, from: &str, file: &str) -> bool {
+    let Some(text) = sources.get(from) else { return false };
+    let included = text.lines().filter_map(|line| line.trim().strip_prefix("#include \"")?.strip_suffix('"'));
+    from == file || included.into_iter().any(|next| next != from && reaches(sources, next, file))
+}
+
+/// The kernels whose text includes a file, in order; a source is named after its kernel.
+fn kernels<'a>(sources: &'a Sources, file: &'a str) -> impl Iterator<Item = &'a str> {
+    let names = sources.keys().filter_map(|name| name.strip_suffix(".hip"));
+    names.filter(move |kernel| reaches(sources, &format!("{kernel}.hip"), file))
+}
+
+/// The operation of the battery that launches a kernel: the longest one that its name begins with.
+fn operation(kernel: &str) -> Option<&'static str> {
+    battery::OPERATIONS.into_iter().filter(|op| kernel.starts_with(op)).max_by_key(|op| op.len())
+}
+
+/// Every barrier of every file, missing in each kernel that has it.
+fn barriers(sources: &Sources) -> Vec<Mutant> {
+    let mut mutants = Vec::new();
+    for (file, text) in sources {
+        for (at, call) in text.match_indices("barrier();") {
+            let line_start = text[..at].rfind('\n').map_or(0, |n| n + 1);
+            // A comment, or a declaration.
+            if text[line_start..at].contains("//") || text[..at].ends_with("void ") {
+                continue;
+            }
+            let line = text[..at].matches('\n').count() + 1;
+            for kernel in kernels(sources, file) {
+                let name = format!("{kernel}-no-barrier-{}-{line}", file.replace('.', "-"));
+                let text = format!("{};{}", &text[..at], &text[at + call.len()..]);
+                mutants.push(Mutant {
+                    name,
+                    kernel: kernel.into(),
+                    tool: "racecheck",
+                    file: file.clone(),
+                    text,
+                });
+            }
+        }
+    }
+    mutants
+}
+
+/// The other defects.
+fn planted(sources: &Sources) -> Result<Vec<Mutant>, String> {
+    let plant = |(name, kernel, tool, file, old, new): (&str, &str, &'static str, &str, &str, &str)| {
+        let text = sources.get(file).ok_or_else(|| format!("{name}: there is no {file}"))?;
+        let count = text.matches(old).count();
+        if count != 1 {
+            return Err(format!("{name}: {file} has {old:?} {count} times, once expected"));
+        }
+        let (name, text) = (format!("{kernel}-{name}"), text.replace(old, new));
+        Ok(Mutant { name, kernel: kernel.into(), tool, file: file.into(), text })
+    };
+    PLANTED.into_iter().map(plant).collect()
+}
+
+/// Writes the sources of every mutant and the list: name, kernel, operation and tool, separated by blanks.
+pub(crate) fn write(folder: &Path, out: &Path) -> Result<(), String> {
+    let named = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    let sources = sources(folder)?;
+    let mut list = String::new();
+    for mutant in barriers(&sources).into_iter().chain(planted(&sources)?) {
+        let op = operation(&mutant.kernel)
+            .ok_or_else(|| format!("no operation of the battery launches {}", mutant.kernel))?;
+        let own = out.join(&mutant.name);
+        fs::create_dir_all(&own).map_err(|error| named(&own, error))?;
+        for (file, text) in &sources {
+            let text = if *file == mutant.file { &mutant.text } else { text };
+            let path = own.join(file);
+            fs::write(&path, text).map_err(|error| named(&path, error))?;
+        }
+        let _ = writeln!(list, "{} {} {op} {}", mutant.name, mutant.kernel, mutant.tool);
+    }
+    let path = out.join("list");
+    fs::write(&path, list).map_err(|error| named(&path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(files: &[(&str, &str)]) -> Sources {
+        files.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect()
+    }
+
+    #[test]
+    fn the_defects_fit_the_kernels_as_they_are() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels/hip");
+        let out = tempfile::tempdir().expect("a folder");
+        write(&folder, out.path()).expect("every defect can be planted");
+        let list = fs::read_to_string(out.path().join("list")).expect("the list");
+        let originals = sources(&folder).expect("the kernels' sources");
+        for kernel in ["linear", "linear_glu", "attention_128", "attention_256", "attention_f32", "conv2d"] {
+            assert!(list.contains(&format!("{kernel}-no-barrier")), "{kernel} in {list}");
+        }
+        for line in list.lines() {
+            let [name, kernel, _op, _tool] = line.split(' ').collect::<Vec<_>>()[..] else {
+                panic!("{line}")
+            };
+            let mutated = sources(&out.path().join(name)).expect("the mutant's sources");
+            let changed: Vec<_> = originals.iter().filter(|(file, text)| mutated[*file] != **text).collect();
+            assert_eq!(changed.len(), 1, "{name}");
+            assert!(reaches(&mutated, &format!("{kernel}.hip"), changed[0].0), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_barrier_is_taken_from_every_kernel_that_has_it() {
+        let sources = of(&[
+            ("moss.h", "void barrier();\n"),
+            ("gemm.h", "#include \"moss.h\"\na;\nbarrier(); // barrier();\n"),
+            ("linear.hip", "#include \"gemm.h\"\n"),
+            ("linear_glu.hip", "#include \"gemm.h\"\n"),
+            ("norm.hip", "#include \"moss.h\"\n"),
+        ]);
+        let found = barriers(&sources);
+        let names: Vec<&str> = found.iter().map(|mutant| mutant.name.as_str()).collect();
+        assert_eq!(names, ["linear-no-barrier-gemm-h-3", "linear_glu-no-barrier-gemm-h-3"]);
+        assert_eq!(found[0].text, "#include \"moss.h\"\na;\n; // barrier();\n");
+        assert!(planted(&sources).err().expect("there is no such file").contains("to_bf16.hip"));
+    }
+
+    #[test]
+    fn a_kernel_belongs_to_the_longest_operation_of_its_name() {
+        assert_eq!(operation("linear_glu_fast"), Some("linear_glu"));
+        assert_eq!(operation("linear"), Some("linear"));
+        assert_eq!(operation("unknown"), None);
+    }
+}
