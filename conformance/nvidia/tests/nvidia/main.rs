@@ -5,4 +5,5 @@
 
 mod library;
 mod machine;
+mod program;
 mod streams;
