@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use criterion::Criterion;
 use half::bf16;
 use moss_golden::synth::{self, Preset};
-use moss_reference::backend::{Backend, BackendError, Heads, HostData};
+use moss_reference::backend::{Attention, Backend, BackendError, Heads, HostData};
 use moss_reference::cpu::{CpuBackend, CpuTensor, peak};
 use moss_reference::files::{Checkpoint, ModelSource, Part, TensorSpec};
 use moss_reference::model::config::{LayerType, ModelConfig, VaeConfig};
@@ -253,7 +253,16 @@ fn attention(c: &mut Criterion, b: &CpuBackend, config: &ModelConfig) -> Result<
     let flops = 4.0 * (tokens * tokens * width) as f64;
     report(c, &format!("attention, {tokens} tokens"), b, flops, || {
         let clock = Clock::start();
-        b.attention(&q, &k, &v, Heads::packed(0, heads, dim), scale, false, &[tokens]).expect("it runs");
+        b.attention(Attention {
+            q: &q,
+            k: &k,
+            v: &v,
+            v_heads: Heads::packed(0, heads, dim),
+            scale,
+            causal: false,
+            segments: &[tokens],
+        })
+        .expect("it runs");
         clock.spent()
     });
     Ok(())

@@ -9,7 +9,8 @@ use moss_conformance::golden::{Case, run_case};
 use moss_conformance::row::{Row, Word};
 use moss_golden::synth::{self, Preset};
 use moss_reference::backend::{
-    Backend, DeltaHeads, Epilogue, Glu, Heads, HostData, NormKind, Result, StageSpec, Tensor as _,
+    Attention, Backend, Conv2d, DeltaHeads, Epilogue, Glu, GroupNorm, Heads, HostData, Modulation, Norm,
+    NormKind, Result, StageSpec, Tensor as _,
 };
 use moss_reference::cpu::{CpuBackend, CpuStage, CpuTensor};
 use moss_reference::files::ModelSource;
@@ -60,10 +61,8 @@ impl Backend for Faulty {
         fn reshape(x: &T, shape: &[usize]) -> T;
         fn concat(parts: &[&T]) -> Result<T>;
         fn to_bf16(x: &T) -> Result<T>;
-        fn norm(x: &T, weight: &T, eps: f32, kind: NormKind, modulation: Option<(&T, &T)>) -> Result<T>;
-        fn attention(
-            q: &T, k: &T, v: &T, v_heads: Heads, scale: f64, causal: bool, segments: &[usize],
-        ) -> Result<T>;
+        fn norm(x: &T, norm: Norm<'_, T>, modulation: Option<Modulation<'_, T>>) -> Result<T>;
+        fn attention(a: Attention<'_, T>) -> Result<T>;
         fn sigmoid_gate(x: &T, gate: &T, heads: Heads) -> Result<T>;
         fn linear_glu(x: &T, w: &T, bias: Option<&T>, glu: Glu) -> Result<T>;
         fn causal_conv_silu(x: &T, w: &T, segments: &[usize]) -> Result<T>;
@@ -73,7 +72,7 @@ impl Backend for Faulty {
         fn gated_norm(x: &T, z: &T, weight: &T, eps: f32) -> Result<T>;
         fn euler_step(x: &T, v_cond: &T, v_uncond: Option<&T>, cfg: f32, dt: f32) -> Result<T>;
         fn unpack_latents(x: &T, mean: &T, var: &T, eps: f32, width: usize) -> Result<T>;
-        fn group_norm(x: &T, groups: usize, weight: &T, bias: &T, eps: f32) -> Result<T>;
+        fn group_norm(x: &T, norm: GroupNorm<'_, T>) -> Result<T>;
     }
 
     fn describe(&self) -> String {
@@ -88,17 +87,9 @@ impl Backend for Faulty {
         self.cpu.load(spec)
     }
 
-    fn head_norm_rope(
-        &self,
-        x: &T,
-        heads: Heads,
-        weight: &T,
-        eps: f32,
-        kind: NormKind,
-        (cos, sin): (&T, &T),
-    ) -> Result<T> {
-        let swapped = self.fault == Fault::SwappedRope && kind == NormKind::Plain;
-        self.cpu.head_norm_rope(x, heads, weight, eps, kind, if swapped { (sin, cos) } else { (cos, sin) })
+    fn head_norm_rope(&self, x: &T, heads: Heads, norm: Norm<'_, T>, (cos, sin): (&T, &T)) -> Result<T> {
+        let swapped = self.fault == Fault::SwappedRope && norm.kind == NormKind::Plain;
+        self.cpu.head_norm_rope(x, heads, norm, if swapped { (sin, cos) } else { (cos, sin) })
     }
 
     fn linear(&self, x: &T, w: &T, bias: Option<&T>, epilogue: Epilogue<'_, T>) -> Result<T> {
@@ -119,18 +110,10 @@ impl Backend for Faulty {
         self.cpu.upload(HostData::Bf16(cut.collect()), &[values.len() / k, n])
     }
 
-    fn conv2d(
-        &self,
-        x: &T,
-        norm: Option<(&T, bool)>,
-        w: &T,
-        bias: &T,
-        upsample: bool,
-        residual: Option<&T>,
-    ) -> Result<T> {
-        let none = self.cpu.upload(HostData::F32(vec![0.0; bias.shape()[0]]), bias.shape())?;
-        let bias = if self.fault == Fault::LostBias { &none } else { bias };
-        self.cpu.conv2d(x, norm, w, bias, upsample, residual)
+    fn conv2d(&self, x: &T, conv: Conv2d<'_, T>) -> Result<T> {
+        let none = self.cpu.upload(HostData::F32(vec![0.0; conv.bias.shape()[0]]), conv.bias.shape())?;
+        let bias = if self.fault == Fault::LostBias { &none } else { conv.bias };
+        self.cpu.conv2d(x, Conv2d { bias, ..conv })
     }
 }
 

@@ -7,8 +7,8 @@ use moss_kernels::args::{self, epilogue, glu, norm_kind};
 use moss_kernels::{Launch, LaunchError};
 use moss_reference::backend::shapes;
 use moss_reference::backend::{
-    Backend, BackendError, DType, DeltaHeads, Epilogue, Glu, Heads, HostData, NormKind, Result, StageSpec,
-    Tensor as _,
+    Attention, Backend, BackendError, Conv2d, DType, DeltaHeads, Epilogue, Glu, GroupNorm, Heads, HostData,
+    Modulation, Norm, NormKind, Result, StageSpec, Tensor as _,
 };
 
 use crate::backend::HipBackend;
@@ -116,23 +116,21 @@ impl Backend for HipBackend {
     fn norm(
         &self,
         x: &HipTensor,
-        weight: &HipTensor,
-        eps: f32,
-        norm: NormKind,
-        modulation: Option<(&HipTensor, &HipTensor)>,
+        norm: Norm<'_, HipTensor>,
+        modulation: Option<Modulation<'_, HipTensor>>,
     ) -> Result<HipTensor> {
-        let (tokens, width) = shapes::norm(x, weight, modulation);
+        let (tokens, width) = shapes::norm(x, &norm, modulation.as_ref());
         let out = self.allocate(x.shape(), DType::Bf16, "norm")?;
         let launch = args::Norm {
             x: x.address(),
-            weight: weight.address(),
-            scale: address(modulation.map(|(scale, _)| scale)),
-            shift: address(modulation.map(|(_, shift)| shift)),
+            weight: norm.weight.address(),
+            scale: address(modulation.as_ref().map(|m| m.scale)),
+            shift: address(modulation.as_ref().map(|m| m.shift)),
             out: out.address(),
             tokens: int(tokens),
             width: int(width),
-            eps,
-            kind: kind(norm),
+            eps: norm.eps,
+            kind: kind(norm.kind),
         };
         self.one(launch.launch())?;
         Ok(out)
@@ -142,16 +140,14 @@ impl Backend for HipBackend {
         &self,
         x: &HipTensor,
         heads: Heads,
-        weight: &HipTensor,
-        eps: f32,
-        norm: NormKind,
+        norm: Norm<'_, HipTensor>,
         rope: (&HipTensor, &HipTensor),
     ) -> Result<HipTensor> {
-        let (tokens, rotary) = shapes::head_norm_rope(x, heads, weight, rope);
+        let (tokens, rotary) = shapes::head_norm_rope(x, heads, &norm, rope);
         let out = self.allocate(&[tokens, heads.count * heads.dim], DType::Bf16, "head_norm_rope")?;
         let launch = args::HeadNormRope {
             x: x.address(),
-            weight: weight.address(),
+            weight: norm.weight.address(),
             cos: rope.0.address(),
             sin: rope.1.address(),
             out: out.address(),
@@ -162,24 +158,16 @@ impl Backend for HipBackend {
             heads: int(heads.count),
             dim: int(heads.dim),
             rotary: int(rotary),
-            eps,
-            kind: kind(norm),
+            eps: norm.eps,
+            kind: kind(norm.kind),
         };
         self.one(launch.launch())?;
         Ok(out)
     }
 
-    fn attention(
-        &self,
-        q: &HipTensor,
-        k: &HipTensor,
-        v: &HipTensor,
-        v_heads: Heads,
-        scale: f64,
-        causal: bool,
-        segments: &[usize],
-    ) -> Result<HipTensor> {
-        let shape = shapes::attention(q, k, v, v_heads, segments);
+    fn attention(&self, a: Attention<'_, HipTensor>) -> Result<HipTensor> {
+        let shape = shapes::attention(&a);
+        let Attention { q, k, v, v_heads, scale, causal, segments } = a;
         let out = self.allocate(q.shape(), q.dtype(), "attention")?;
         for (first, length) in ranges(segments) {
             let launch = args::Attention {
@@ -399,21 +387,14 @@ impl Backend for HipBackend {
         Ok(out)
     }
 
-    fn conv2d(
-        &self,
-        x: &HipTensor,
-        norm: Option<(&HipTensor, bool)>,
-        w: &HipTensor,
-        bias: &HipTensor,
-        upsample: bool,
-        residual: Option<&HipTensor>,
-    ) -> Result<HipTensor> {
-        let shape = shapes::conv2d(x, norm, w, bias, upsample, residual);
+    fn conv2d(&self, x: &HipTensor, conv: Conv2d<'_, HipTensor>) -> Result<HipTensor> {
+        let shape = shapes::conv2d(x, &conv);
+        let Conv2d { weight, bias, norm, upsample, residual } = conv;
         let out = self.allocate(&[shape.height, shape.width, shape.outputs], DType::F32, "conv2d")?;
         let launch = args::Conv2d {
             x: x.address(),
             norm: address(norm.map(|(ab, _)| ab)),
-            w: w.address(),
+            w: weight.address(),
             bias: bias.address(),
             residual: address(residual),
             out: out.address(),
@@ -431,15 +412,9 @@ impl Backend for HipBackend {
         Ok(out)
     }
 
-    fn group_norm(
-        &self,
-        x: &HipTensor,
-        groups: usize,
-        weight: &HipTensor,
-        bias: &HipTensor,
-        eps: f32,
-    ) -> Result<HipTensor> {
-        let (pixels, channels) = shapes::group_norm(x, groups, weight, bias);
+    fn group_norm(&self, x: &HipTensor, norm: GroupNorm<'_, HipTensor>) -> Result<HipTensor> {
+        let (pixels, channels) = shapes::group_norm(x, &norm);
+        let GroupNorm { groups, weight, bias, eps } = norm;
         let ab = self.allocate(&[2, channels], DType::F32, "group_norm")?;
         let words = args::GroupNorm::workspace(pixels, groups).div_ceil(4);
         // Free again as soon as the launches are issued: its next user comes later in the same stream.

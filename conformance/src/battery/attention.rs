@@ -2,7 +2,7 @@
 
 use std::f64::consts::{LN_2, LOG2_E};
 
-use moss_reference::backend::{ATTENTION_BLOCK, Backend, BackendError, DType, Heads};
+use moss_reference::backend::{self, ATTENTION_BLOCK, Backend, BackendError, DType, Heads};
 use moss_reference::model::config::ModelConfig;
 
 use super::Case;
@@ -116,7 +116,15 @@ impl Case for Attention {
 
     fn run<B: Backend>(&self, b: &B, _: &[B::Tensor]) -> Result<B::Tensor, BackendError> {
         let (q, k, v) = (self.q.upload(b)?, self.k.upload(b)?, self.v.upload(b)?);
-        b.attention(&q, &k, &v, self.v_heads, self.scale, self.causal, &self.segments)
+        b.attention(backend::Attention {
+            q: &q,
+            k: &k,
+            v: &v,
+            v_heads: self.v_heads,
+            scale: self.scale,
+            causal: self.causal,
+            segments: &self.segments,
+        })
     }
 
     fn expected(&self) -> Vec<Bounded> {

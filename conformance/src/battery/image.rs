@@ -1,6 +1,6 @@
 //! Cases of `unpack_latents`, `conv2d` and `group_norm`.
 
-use moss_reference::backend::{Backend, BackendError, Role};
+use moss_reference::backend::{self, Backend, BackendError, Conv2d, Role};
 use moss_reference::model::config::ModelConfig;
 
 use super::Case;
@@ -10,7 +10,7 @@ use crate::bounded::Bounded;
 /// A per-channel variance or other positive vector.
 fn positive(rng: &mut Rng, n: usize) -> Host {
     let mut host = rng.f32(&[n], Fill::Normal(1.0));
-    if let moss_reference::backend::HostData::F32(values) = &mut host.data {
+    if let backend::HostData::F32(values) = &mut host.data {
         values.iter_mut().for_each(|x| *x = x.abs() + 0.01);
     }
     host
@@ -152,7 +152,16 @@ impl Case for Conv {
         let ab = self.norm.as_ref().map(|(ab, _)| ab.upload(b)).transpose()?;
         let norm = ab.as_ref().zip(self.norm.as_ref()).map(|(ab, (_, silu))| (ab, *silu));
         let residual = self.residual.as_ref().map(|r| r.upload(b)).transpose()?;
-        b.conv2d(&x, norm, &weights[0], &weights[1], self.upsample, residual.as_ref())
+        b.conv2d(
+            &x,
+            Conv2d {
+                weight: &weights[0],
+                bias: &weights[1],
+                norm,
+                upsample: self.upsample,
+                residual: residual.as_ref(),
+            },
+        )
     }
 
     fn expected(&self) -> Vec<Bounded> {
@@ -247,7 +256,10 @@ impl Case for GroupNorm {
     }
 
     fn run<B: Backend>(&self, b: &B, weights: &[B::Tensor]) -> Result<B::Tensor, BackendError> {
-        b.group_norm(&self.x.upload(b)?, self.groups, &weights[0], &weights[1], 1e-6)
+        b.group_norm(
+            &self.x.upload(b)?,
+            backend::GroupNorm { groups: self.groups, weight: &weights[0], bias: &weights[1], eps: 1e-6 },
+        )
     }
 
     fn expected(&self) -> Vec<Bounded> {

@@ -1,6 +1,6 @@
 //! Cases of `norm`, `head_norm_rope` and `gated_norm`.
 
-use moss_reference::backend::{Backend, BackendError, Heads, NormKind, Role};
+use moss_reference::backend::{self, Backend, BackendError, Heads, Modulation, NormKind, Role};
 use moss_reference::model::config::ModelConfig;
 
 use super::Case;
@@ -94,10 +94,14 @@ impl Case for Norm {
     fn run<B: Backend>(&self, b: &B, weights: &[B::Tensor]) -> Result<B::Tensor, BackendError> {
         let x = self.x.upload(b)?;
         let Some((scale, shift)) = &self.modulation else {
-            return b.norm(&x, &weights[0], self.eps, self.kind, None);
+            return b.norm(&x, backend::Norm { weight: &weights[0], eps: self.eps, kind: self.kind }, None);
         };
         let (scale, shift) = (scale.upload(b)?, shift.upload(b)?);
-        b.norm(&x, &weights[0], self.eps, self.kind, Some((&scale, &shift)))
+        b.norm(
+            &x,
+            backend::Norm { weight: &weights[0], eps: self.eps, kind: self.kind },
+            Some(Modulation { scale: &scale, shift: &shift }),
+        )
     }
 
     fn expected(&self) -> Vec<Bounded> {
@@ -140,7 +144,7 @@ pub(super) fn head_norm_rope_cases() -> Vec<HeadNormRope> {
                     let angles = rng.f32(&[tokens, rotary], Fill::Normal(3.0)).data.to_f32();
                     let table = |f: fn(f32) -> f32| Host {
                         shape: vec![tokens, rotary],
-                        data: moss_reference::backend::HostData::Bf16(
+                        data: backend::HostData::Bf16(
                             angles.iter().map(|&a| half::bf16::from_f32(f(a))).collect(),
                         ),
                     };
@@ -177,7 +181,12 @@ impl Case for HeadNormRope {
 
     fn run<B: Backend>(&self, b: &B, weights: &[B::Tensor]) -> Result<B::Tensor, BackendError> {
         let (x, cos, sin) = (self.x.upload(b)?, self.cos.upload(b)?, self.sin.upload(b)?);
-        b.head_norm_rope(&x, self.heads, &weights[0], self.eps, self.kind, (&cos, &sin))
+        b.head_norm_rope(
+            &x,
+            self.heads,
+            backend::Norm { weight: &weights[0], eps: self.eps, kind: self.kind },
+            (&cos, &sin),
+        )
     }
 
     fn expected(&self) -> Vec<Bounded> {

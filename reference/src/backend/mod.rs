@@ -83,20 +83,18 @@ pub trait Backend {
 
     // ---- bf16 operations -----------------------------------------------------------------------------
 
-    /// RMS norm of each row, with optional modulation: `x` `[T, D]`, `weight` `[D]`, result `[T, D]`, bf16.
+    /// RMS norm of each row, with optional modulation: `x` `[T, D]`, result `[T, D]`, bf16.
     ///
     /// `s` = tree256 of `x[i] * x[i]`; `r = 1 / sqrt(s / D + eps)`; `y` by [`NormKind`]. With
-    /// `modulation = (scale, shift)`, both `[1, D]`: `bf16(bf16(y * bf16(1 + scale)) + shift)`.
+    /// `modulation`: `bf16(bf16(y * bf16(1 + scale)) + shift)`.
     fn norm(
         &self,
         x: &Self::Tensor,
-        weight: &Self::Tensor,
-        eps: f32,
-        kind: NormKind,
-        modulation: Option<(&Self::Tensor, &Self::Tensor)>,
+        norm: Norm<'_, Self::Tensor>,
+        modulation: Option<Modulation<'_, Self::Tensor>>,
     ) -> Result<Self::Tensor>;
 
-    /// Norm of each head, then rotary embedding: `x` `[T, width]` with `heads` in its columns, `weight` `[h]`,
+    /// Norm of each head, then rotary embedding: `x` `[T, width]` with `heads` in its columns,
     /// `rope = (cos, sin)`, each `[T, R]` bf16, result `[T, H * h]` with the heads packed.
     ///
     /// `y` = the norm of [`Backend::norm`] over the head's `h` elements (tree256 over `h`), no modulation.
@@ -107,9 +105,7 @@ pub trait Backend {
         &self,
         x: &Self::Tensor,
         heads: Heads,
-        weight: &Self::Tensor,
-        eps: f32,
-        kind: NormKind,
+        norm: Norm<'_, Self::Tensor>,
         rope: (&Self::Tensor, &Self::Tensor),
     ) -> Result<Self::Tensor>;
 
@@ -128,16 +124,7 @@ pub trait Backend {
     ///
     /// Result: `(o + 0) / (l0 + l1)`, rounded to the dtype; adding `+0` makes every zero of `o` positive.
     /// Scores and values are finite; the order in which the maximum is taken does not show.
-    fn attention(
-        &self,
-        q: &Self::Tensor,
-        k: &Self::Tensor,
-        v: &Self::Tensor,
-        v_heads: Heads,
-        scale: f64,
-        causal: bool,
-        segments: &[usize],
-    ) -> Result<Self::Tensor>;
+    fn attention(&self, a: Attention<'_, Self::Tensor>) -> Result<Self::Tensor>;
 
     /// `bf16(x * bf16(sigmoid(gate)))`: `x` `[T, H * h]`, `gate` in columns `heads` of `[T, width]`, result `[T, H * h]`.
     fn sigmoid_gate(&self, x: &Self::Tensor, gate: &Self::Tensor, heads: Heads) -> Result<Self::Tensor>;
@@ -233,36 +220,20 @@ pub trait Backend {
         width: usize,
     ) -> Result<Self::Tensor>;
 
-    /// Convolution with stride 1 and zero padding that keeps the size: `x` `[H, W, Ci]`, `w` [`Role::Conv2d`], `bias` `[Co]`,
-    /// `residual` `[H', W', Co]`, result `[H', W', Co]`, f32; with `upsample`, `x` is first doubled by nearest neighbour
+    /// Convolution with stride 1 and zero padding that keeps the size: `x` `[H, W, Ci]`, result `[H', W', Co]`, f32; with `upsample`, `x` is first doubled by nearest neighbour
     /// (`H' = 2H`), without materialising it.
     ///
-    /// With `norm = (ab, silu)`, `ab` from [`Backend::group_norm`], each input element is first replaced by
+    /// With `norm`, `ab` from [`Backend::group_norm`], each input element is first replaced by
     /// `fma(x, a[ci], b[ci])`, then by its `silu` when asked; no normalised copy of `x` need exist.
     /// `acc` = chain over `(ky, kx, ci)`, `ci` fastest, of `x * w`, padding pixels left out; `y = acc + bias`; then `y + residual`.
-    fn conv2d(
-        &self,
-        x: &Self::Tensor,
-        norm: Option<(&Self::Tensor, bool)>,
-        w: &Self::Tensor,
-        bias: &Self::Tensor,
-        upsample: bool,
-        residual: Option<&Self::Tensor>,
-    ) -> Result<Self::Tensor>;
+    fn conv2d(&self, x: &Self::Tensor, conv: Conv2d<'_, Self::Tensor>) -> Result<Self::Tensor>;
 
-    /// The coefficients of a group norm: `x` `[H, W, C]`, `weight`, `bias` `[C]`, result `[2, C]` (`a`, then `b`), f32;
+    /// The coefficients of a group norm: `x` `[H, W, C]`, result `[2, C]` (`a`, then `b`), f32;
     /// the norm itself, `fma(x, a, b)`, is applied by the [`Backend::conv2d`] that reads it.
     ///
     /// A group is `C / groups` neighbouring channels; its elements are ordered by pixel, then channel. A sum over a group =
     /// tree256 over slices of the slice's own tree256, a slice being [`GROUP_NORM_SLICE`] pixels (the last may be shorter).
     /// `mean = sum(x) / n`; `var = sum((x - mean) * (x - mean)) / n`; `r = 1 / sqrt(var + eps)`; `a = weight * r`;
     /// `b = fma(-mean, a, bias)`.
-    fn group_norm(
-        &self,
-        x: &Self::Tensor,
-        groups: usize,
-        weight: &Self::Tensor,
-        bias: &Self::Tensor,
-        eps: f32,
-    ) -> Result<Self::Tensor>;
+    fn group_norm(&self, x: &Self::Tensor, norm: GroupNorm<'_, Self::Tensor>) -> Result<Self::Tensor>;
 }

@@ -7,7 +7,9 @@ use std::fmt::Write as _;
 
 #[cfg(doc)]
 use crate::backend::Backend;
-use crate::backend::{DType, DeltaHeads, Epilogue, Heads, Tensor};
+use crate::backend::{
+    Attention, Conv2d, DType, DeltaHeads, Epilogue, GroupNorm, Heads, Modulation, Norm, Tensor,
+};
 
 use DType::{Bf16, F32};
 
@@ -97,11 +99,12 @@ pub fn to_bf16<T: Tensor>(x: &T) {
 
 /// [`Backend::norm`]: returns `(T, D)`.
 #[track_caller]
-pub fn norm<T: Tensor>(x: &T, weight: &T, modulation: Option<(&T, &T)>) -> (usize, usize) {
+pub fn norm<T: Tensor>(x: &T, norm: &Norm<'_, T>, modulation: Option<&Modulation<'_, T>>) -> (usize, usize) {
+    let weight = norm.weight;
     let (tokens, width) = matrix(x);
     let mut operands = vec![("x", x), ("weight", weight)];
     let mut ok = x.dtype() == Bf16 && width > 0 && is(weight, Bf16, &[width]);
-    if let Some((scale, shift)) = modulation {
+    if let Some(&Modulation { scale, shift }) = modulation {
         operands.extend([("scale", scale), ("shift", shift)]);
         ok &= is(scale, Bf16, &[1, width]) && is(shift, Bf16, &[1, width]);
     }
@@ -111,7 +114,8 @@ pub fn norm<T: Tensor>(x: &T, weight: &T, modulation: Option<(&T, &T)>) -> (usiz
 
 /// [`Backend::head_norm_rope`]: returns `(T, R)`.
 #[track_caller]
-pub fn head_norm_rope<T: Tensor>(x: &T, heads: Heads, weight: &T, rope: (&T, &T)) -> (usize, usize) {
+pub fn head_norm_rope<T: Tensor>(x: &T, heads: Heads, norm: &Norm<'_, T>, rope: (&T, &T)) -> (usize, usize) {
+    let weight = norm.weight;
     let (tokens, width) = matrix(x);
     let (_, rotary) = matrix(rope.0);
     let ok = x.dtype() == Bf16
@@ -140,7 +144,8 @@ pub struct AttentionShape {
 
 /// [`Backend::attention`].
 #[track_caller]
-pub fn attention<T: Tensor>(q: &T, k: &T, v: &T, v_heads: Heads, segments: &[usize]) -> AttentionShape {
+pub fn attention<T: Tensor>(a: &Attention<'_, T>) -> AttentionShape {
+    let &Attention { q, k, v, v_heads, segments, .. } = a;
     let Heads { count: kv_heads, dim, .. } = v_heads;
     let (tokens, q_width) = matrix(q);
     let (v_tokens, v_width) = matrix(v);
@@ -317,14 +322,8 @@ pub struct ConvShape {
 
 /// [`Backend::conv2d`].
 #[track_caller]
-pub fn conv2d<T: Tensor>(
-    x: &T,
-    norm: Option<(&T, bool)>,
-    w: &T,
-    bias: &T,
-    upsample: bool,
-    residual: Option<&T>,
-) -> ConvShape {
+pub fn conv2d<T: Tensor>(x: &T, conv: &Conv2d<'_, T>) -> ConvShape {
+    let &Conv2d { weight: w, bias, norm, upsample, residual } = conv;
     let (h, width, inputs) = match *x.shape() {
         [h, w, c] => (h, w, c),
         _ => (0, 0, 0),
@@ -357,7 +356,8 @@ pub fn conv2d<T: Tensor>(
 
 /// [`Backend::group_norm`]: returns `(pixels, C)`.
 #[track_caller]
-pub fn group_norm<T: Tensor>(x: &T, groups: usize, weight: &T, bias: &T) -> (usize, usize) {
+pub fn group_norm<T: Tensor>(x: &T, norm: &GroupNorm<'_, T>) -> (usize, usize) {
+    let &GroupNorm { groups, weight, bias, .. } = norm;
     let (pixels, channels) = match *x.shape() {
         [h, w, c] => (h * w, c),
         _ => (0, 0),
@@ -375,9 +375,14 @@ pub fn group_norm<T: Tensor>(x: &T, groups: usize, weight: &T, bias: &T) -> (usi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::NormKind;
 
     #[derive(Clone)]
     struct Shaped(DType, Vec<usize>);
+
+    fn plain(weight: &Shaped) -> Norm<'_, Shaped> {
+        Norm { weight, eps: 1e-6, kind: NormKind::Plain }
+    }
 
     impl Tensor for Shaped {
         fn shape(&self) -> &[usize] {
@@ -406,21 +411,35 @@ mod tests {
 
     #[test]
     fn good_shapes_give_their_sizes() {
-        assert_eq!(norm(&b(&[3, 8]), &b(&[8]), Some((&b(&[1, 8]), &b(&[1, 8])))), (3, 8));
+        assert_eq!(
+            norm(&b(&[3, 8]), &plain(&b(&[8])), Some(&Modulation { scale: &b(&[1, 8]), shift: &b(&[1, 8]) })),
+            (3, 8)
+        );
         assert_eq!(linear(&b(&[3, 8]), &b(&[5, 8]), None, &Epilogue::Residual(&b(&[3, 5]))), (3, 8, 5));
         assert_eq!(linear_glu(&b(&[3, 8]), &b(&[10, 8]), Some(&b(&[10]))), (3, 8, 5));
-        let size = attention(&b(&[4, 32]), &b(&[4, 16]), &b(&[4, 20]), Heads::packed(4, 2, 8), &[1, 3]);
+        let (q, k, v) = (b(&[4, 32]), b(&[4, 16]), b(&[4, 20]));
+        let v_heads = Heads::packed(4, 2, 8);
+        let size = attention(&Attention {
+            q: &q,
+            k: &k,
+            v: &v,
+            v_heads,
+            scale: 1.0,
+            causal: false,
+            segments: &[1, 3],
+        });
         assert_eq!(size, AttentionShape { tokens: 4, q_heads: 4, kv_heads: 2, dim: 8 });
-        let size = conv2d(&f(&[2, 3, 4]), None, &f(&[5, 4, 3, 3]), &f(&[5]), true, Some(&f(&[4, 6, 5])));
+        let (kernel, bias, residual) = (f(&[5, 4, 3, 3]), f(&[5]), f(&[4, 6, 5]));
+        let size = conv2d(&f(&[2, 3, 4]), &Conv2d::new(&kernel, &bias).upsample(true).plus(&residual));
         assert_eq!(size, ConvShape { height: 4, width: 6, inputs: 4, outputs: 5, kernel: 3 });
-        assert_eq!(conv2d(&f(&[2, 3, 4]), None, &f(&[5, 4]), &f(&[5]), false, None).kernel, 1);
+        assert_eq!(conv2d(&f(&[2, 3, 4]), &Conv2d::new(&f(&[5, 4]), &f(&[5]))).kernel, 1);
         assert_eq!(concat(&[&b(&[2, 3]), &b(&[4, 3])]), [6, 3]);
         assert_eq!(rows(&b(&[4, 3, 2]), &(1..3)), (vec![2, 3, 2], 6));
     }
 
     #[test]
     fn wrong_shapes_panic_with_operation_and_operands() {
-        let text = message(|| norm(&b(&[3, 8]), &b(&[7]), None));
+        let text = message(|| norm(&b(&[3, 8]), &plain(&b(&[7])), None));
         assert_eq!(text, "norm: operands do not fit: x [3, 8] Bf16, weight [7] Bf16");
         let text = message(|| linear(&f(&[3, 8]), &b(&[5, 8]), None, &Epilogue::None));
         assert_eq!(text, "linear: operands do not fit: x [3, 8] F32, w [5, 8] Bf16");

@@ -164,6 +164,95 @@ pub enum NormKind {
     ZeroCentred,
 }
 
+/// A norm's weight and how it is applied.
+pub struct Norm<'a, T> {
+    /// `[D]` bf16, `D` the width of a row or a head.
+    pub weight: &'a T,
+    /// Added to the mean square.
+    pub eps: f32,
+    /// Where it rounds and what the weight means.
+    pub kind: NormKind,
+}
+
+/// What scales and shifts a normed row, each `[1, D]` bf16.
+pub struct Modulation<'a, T> {
+    /// Added to 1, then multiplied.
+    pub scale: &'a T,
+    /// Added.
+    pub shift: &'a T,
+}
+
+/// The operands of [`super::Backend::attention`].
+pub struct Attention<'a, T> {
+    /// Queries, `[T, Hq * h]`.
+    pub q: &'a T,
+    /// Keys, `[T, Hkv * h]`.
+    pub k: &'a T,
+    /// Values, in columns `v_heads` of `[T, width]`.
+    pub v: &'a T,
+    /// Where the values' heads lie.
+    pub v_heads: Heads,
+    /// Factor of a score.
+    pub scale: f64,
+    /// Whether a query sees only the keys up to its own place.
+    pub causal: bool,
+    /// Lengths of the sequences, in tokens.
+    pub segments: &'a [usize],
+}
+
+/// A convolution: [`Conv2d::new`], then what it does besides.
+pub struct Conv2d<'a, T> {
+    /// [`Role::Conv2d`].
+    pub weight: &'a T,
+    /// `[Co]` f32.
+    pub bias: &'a T,
+    /// Coefficients of a group norm that each input element goes through first, and whether its silu follows.
+    pub norm: Option<(&'a T, bool)>,
+    /// Whether the input is doubled by nearest neighbour first.
+    pub upsample: bool,
+    /// Added to the output, `[H', W', Co]` f32.
+    pub residual: Option<&'a T>,
+}
+
+impl<'a, T> Conv2d<'a, T> {
+    /// A convolution and nothing else.
+    pub fn new(weight: &'a T, bias: &'a T) -> Self {
+        Self { weight, bias, norm: None, upsample: false, residual: None }
+    }
+
+    /// Of the normed input; `ab` from [`super::Backend::group_norm`].
+    pub fn of_norm(self, ab: &'a T) -> Self {
+        Self { norm: Some((ab, false)), ..self }
+    }
+
+    /// Of the silu of the normed input.
+    pub fn of_norm_silu(self, ab: &'a T) -> Self {
+        Self { norm: Some((ab, true)), ..self }
+    }
+
+    /// Of the doubled input, when asked.
+    pub fn upsample(self, upsample: bool) -> Self {
+        Self { upsample, ..self }
+    }
+
+    /// Adds `residual` to the output.
+    pub fn plus(self, residual: &'a T) -> Self {
+        Self { residual: Some(residual), ..self }
+    }
+}
+
+/// The parameters of a group norm.
+pub struct GroupNorm<'a, T> {
+    /// Groups of neighbouring channels.
+    pub groups: usize,
+    /// `[C]` f32.
+    pub weight: &'a T,
+    /// `[C]` f32.
+    pub bias: &'a T,
+    /// Added to the variance.
+    pub eps: f32,
+}
+
 /// What [`super::Backend::linear`] does to an output before it is stored; `y` is the bf16 output of the product.
 pub enum Epilogue<'a, T> {
     /// `y`.

@@ -16,7 +16,7 @@ use super::lanes::{from_heads, narrow, widen};
 use super::micro::rows_at_least;
 use super::{CpuBackend, CpuTensor};
 use crate::backend::shapes::{self, AttentionShape};
-use crate::backend::{ATTENTION_BLOCK, DType, Heads, Tensor};
+use crate::backend::{ATTENTION_BLOCK, Attention, DType, Heads, Tensor};
 use crate::simd::math::exp2;
 use crate::simd::{Bf16Dot, Floor, MAX_LANES, Run, Simd, pair, simd_kernel};
 
@@ -210,17 +210,9 @@ struct Task<'a> {
 }
 
 /// [`Backend::attention`](crate::backend::Backend::attention).
-pub fn attention(
-    backend: &CpuBackend,
-    q: &CpuTensor,
-    k: &CpuTensor,
-    v: &CpuTensor,
-    v_heads: Heads,
-    scale: f64,
-    causal: bool,
-    segments: &[usize],
-) -> CpuTensor {
-    let shape = shapes::attention(q, k, v, v_heads, segments);
+pub fn attention(backend: &CpuBackend, a: Attention<'_, CpuTensor>) -> CpuTensor {
+    let shape = shapes::attention(&a);
+    let Attention { q, k, v, v_heads, scale, causal, segments } = a;
     let AttentionShape { tokens, q_heads, kv_heads, dim } = shape;
     let [q_view, k_view, v_view] = [
         View::new(q, Heads::packed(0, q_heads, dim)),

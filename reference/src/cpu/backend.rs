@@ -5,7 +5,10 @@ use std::ops::Range;
 use super::{
     CpuBackend, CpuStage, CpuTensor, attention, conv, data, delta, elementwise, gemm, group_norm, norm,
 };
-use crate::backend::{Backend, DeltaHeads, Epilogue, Glu, Heads, HostData, NormKind, Result, StageSpec};
+use crate::backend::{
+    Attention, Backend, Conv2d, DeltaHeads, Epilogue, Glu, GroupNorm, Heads, HostData, Modulation, Norm,
+    Result, StageSpec,
+};
 
 impl Backend for CpuBackend {
     type Tensor = CpuTensor;
@@ -60,37 +63,24 @@ impl Backend for CpuBackend {
     fn norm(
         &self,
         x: &CpuTensor,
-        weight: &CpuTensor,
-        eps: f32,
-        kind: NormKind,
-        modulation: Option<(&CpuTensor, &CpuTensor)>,
+        norm: Norm<'_, CpuTensor>,
+        modulation: Option<Modulation<'_, CpuTensor>>,
     ) -> Result<CpuTensor> {
-        Ok(norm::norm(self, x, weight, eps, kind, modulation))
+        Ok(norm::norm(self, x, norm, modulation))
     }
 
     fn head_norm_rope(
         &self,
         x: &CpuTensor,
         heads: Heads,
-        weight: &CpuTensor,
-        eps: f32,
-        kind: NormKind,
+        norm: Norm<'_, CpuTensor>,
         rope: (&CpuTensor, &CpuTensor),
     ) -> Result<CpuTensor> {
-        Ok(norm::head_norm_rope(self, x, heads, weight, eps, kind, rope))
+        Ok(norm::head_norm_rope(self, x, heads, norm, rope))
     }
 
-    fn attention(
-        &self,
-        q: &CpuTensor,
-        k: &CpuTensor,
-        v: &CpuTensor,
-        v_heads: Heads,
-        scale: f64,
-        causal: bool,
-        segments: &[usize],
-    ) -> Result<CpuTensor> {
-        Ok(attention::attention(self, q, k, v, v_heads, scale, causal, segments))
+    fn attention(&self, a: Attention<'_, CpuTensor>) -> Result<CpuTensor> {
+        Ok(attention::attention(self, a))
     }
 
     fn sigmoid_gate(&self, x: &CpuTensor, gate: &CpuTensor, heads: Heads) -> Result<CpuTensor> {
@@ -159,26 +149,11 @@ impl Backend for CpuBackend {
         Ok(elementwise::unpack_latents(x, mean, var, eps, width))
     }
 
-    fn conv2d(
-        &self,
-        x: &CpuTensor,
-        norm: Option<(&CpuTensor, bool)>,
-        w: &CpuTensor,
-        bias: &CpuTensor,
-        upsample: bool,
-        residual: Option<&CpuTensor>,
-    ) -> Result<CpuTensor> {
-        Ok(conv::conv2d(self, x, norm, w, bias, upsample, residual))
+    fn conv2d(&self, x: &CpuTensor, conv: Conv2d<'_, CpuTensor>) -> Result<CpuTensor> {
+        Ok(conv::conv2d(self, x, conv))
     }
 
-    fn group_norm(
-        &self,
-        x: &CpuTensor,
-        groups: usize,
-        weight: &CpuTensor,
-        bias: &CpuTensor,
-        eps: f32,
-    ) -> Result<CpuTensor> {
-        Ok(group_norm::group_norm(self, x, groups, weight, bias, eps))
+    fn group_norm(&self, x: &CpuTensor, norm: GroupNorm<'_, CpuTensor>) -> Result<CpuTensor> {
+        Ok(group_norm::group_norm(self, x, norm))
     }
 }

@@ -11,6 +11,7 @@ use super::lanes;
 use super::micro::{self, Aligned, panel_width, rows_at_least, rows_exactly, tile_rows};
 use super::tensor::Buffer;
 use super::{CpuBackend, CpuTensor};
+use crate::backend::Conv2d;
 use crate::backend::shapes::{self, ConvShape};
 use crate::simd::math;
 use crate::simd::{Isa, Run, Simd, simd_kernel};
@@ -81,16 +82,9 @@ fn block_len(shape: &ConvShape, lanes: usize) -> usize {
 }
 
 /// [`crate::backend::Backend::conv2d`].
-pub fn conv2d(
-    backend: &CpuBackend,
-    x: &CpuTensor,
-    norm: Option<(&CpuTensor, bool)>,
-    w: &CpuTensor,
-    bias: &CpuTensor,
-    upsample: bool,
-    residual: Option<&CpuTensor>,
-) -> CpuTensor {
-    let shape = shapes::conv2d(x, norm, w, bias, upsample, residual);
+pub fn conv2d(backend: &CpuBackend, x: &CpuTensor, conv: Conv2d<'_, CpuTensor>) -> CpuTensor {
+    let shape = shapes::conv2d(x, &conv);
+    let Conv2d { weight: w, bias, norm, upsample, residual } = conv;
     let isa = backend.isa();
     let ConvShape { height, width, inputs, outputs, .. } = shape;
     let mut out = Buffer::zeros(height * width * outputs);

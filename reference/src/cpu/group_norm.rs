@@ -4,23 +4,17 @@ use rayon::prelude::*;
 
 use super::lanes::add_pairs;
 use super::{CpuBackend, CpuTensor};
-use crate::backend::GROUP_NORM_SLICE;
 use crate::backend::shapes;
+use crate::backend::{GROUP_NORM_SLICE, GroupNorm};
 use crate::simd::{Isa, simd_kernel};
 
 /// Pixels that are gathered at a time: any number of channels then fills whole rows of 256 partial sums.
 const PIXELS: usize = 256;
 
 /// [`Backend::group_norm`](crate::backend::Backend::group_norm).
-pub fn group_norm(
-    backend: &CpuBackend,
-    x: &CpuTensor,
-    groups: usize,
-    weight: &CpuTensor,
-    bias: &CpuTensor,
-    eps: f32,
-) -> CpuTensor {
-    let (pixels, channels) = shapes::group_norm(x, groups, weight, bias);
+pub fn group_norm(backend: &CpuBackend, x: &CpuTensor, norm: GroupNorm<'_, CpuTensor>) -> CpuTensor {
+    let (pixels, channels) = shapes::group_norm(x, &norm);
+    let GroupNorm { groups, weight, bias, eps } = norm;
     let width = channels / groups;
     let n = (pixels * width) as f32;
     let sums = |means: Option<&[f32]>| backend.run(|| sums(backend.isa(), x.f32(), channels, groups, means));

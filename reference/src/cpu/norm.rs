@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::lanes::{load, load_bf16, rows_per_task, store, store_bf16, sum_of_squares, widen};
 use super::{CpuBackend, CpuTensor};
 use crate::backend::shapes;
-use crate::backend::{Heads, NormKind, Tensor};
+use crate::backend::{Heads, Modulation, Norm, NormKind, Tensor};
 use crate::simd::math::silu;
 use crate::simd::{Simd, simd_kernel};
 
@@ -28,13 +28,12 @@ fn weighted<S: Simd>(s: S, x: S::F, r: S::F, w: S::F, kind: NormKind) -> S::F {
 pub fn norm(
     backend: &CpuBackend,
     x: &CpuTensor,
-    weight: &CpuTensor,
-    eps: f32,
-    kind: NormKind,
-    modulation: Option<(&CpuTensor, &CpuTensor)>,
+    norm: Norm<'_, CpuTensor>,
+    modulation: Option<Modulation<'_, CpuTensor>>,
 ) -> CpuTensor {
-    let (tokens, width) = shapes::norm(x, weight, modulation);
-    let modulation = modulation.map(|(scale, shift)| (scale.bf16(), shift.bf16()));
+    let (tokens, width) = shapes::norm(x, &norm, modulation.as_ref());
+    let Norm { weight, eps, kind } = norm;
+    let modulation = modulation.map(|m| (m.scale.bf16(), m.shift.bf16()));
     let task = rows_per_task(width) * width;
     let mut out = vec![bf16::ZERO; tokens * width];
     backend.run(|| {
@@ -93,12 +92,11 @@ pub fn head_norm_rope(
     backend: &CpuBackend,
     x: &CpuTensor,
     heads: Heads,
-    weight: &CpuTensor,
-    eps: f32,
-    kind: NormKind,
+    norm: Norm<'_, CpuTensor>,
     rope: (&CpuTensor, &CpuTensor),
 ) -> CpuTensor {
-    let (tokens, rotary) = shapes::head_norm_rope(x, heads, weight, rope);
+    let (tokens, rotary) = shapes::head_norm_rope(x, heads, &norm, rope);
+    let Norm { weight, eps, kind } = norm;
     let (weight, cos, sin) = (weight.bf16(), rope.0.bf16(), rope.1.bf16());
     let call = HeadNormRope { width: x.shape()[1], heads, weight, eps, kind, cos, sin, rotary };
     let packed = heads.count * heads.dim;

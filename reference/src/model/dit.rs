@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use half::bf16;
 
-use crate::backend::{Backend, DType, Epilogue, Glu, Heads, HostData, NormKind, StageSpec, WeightSpec};
+use crate::backend::{
+    self, Attention, Backend, DType, Epilogue, Glu, Heads, HostData, Norm, NormKind, StageSpec, WeightSpec,
+};
 use crate::files::Checkpoint;
 use crate::model::config::DitConfig;
 use crate::model::observe::{Event, Observer, RunError, announce};
@@ -194,12 +196,12 @@ impl<B: Backend> Dit<B> {
     ) -> Result<B::Tensor, RunError> {
         use crate::backend::Tensor as _;
         let segments = [x.shape()[0]];
-        let y = b.norm(x, &w.norm1, EPS, NormKind::Plain, None)?;
+        let y = b.norm(x, norm(&w.norm1), None)?;
         let qkv = b.linear(&y, &w.qkv, Some(&w.qkv_bias), Epilogue::None)?;
         let o = self.attend(b, &qkv, &w.q_norm, &w.k_norm, rope, &segments)?;
         let x = b.linear(&o, &w.proj, Some(&w.proj_bias), Epilogue::Residual(x))?;
 
-        let y = b.norm(&x, &w.norm2, EPS, NormKind::Plain, None)?;
+        let y = b.norm(&x, norm(&w.norm2), None)?;
         let y = b.linear_glu(&y, &w.ffn_up_gate, Some(&w.ffn_up_gate_bias), Glu::Situ)?;
         Ok(b.linear(&y, &w.ffn_down, Some(&w.ffn_down_bias), Epilogue::Residual(&x))?)
     }
@@ -215,9 +217,17 @@ impl<B: Backend> Dit<B> {
         segments: &[usize],
     ) -> Result<B::Tensor, RunError> {
         let rope = (&rope.cos, &rope.sin);
-        let q = b.head_norm_rope(qkv, self.heads(0), q_norm, EPS, NormKind::Plain, rope)?;
-        let k = b.head_norm_rope(qkv, self.heads(1), k_norm, EPS, NormKind::Plain, rope)?;
-        Ok(b.attention(&q, &k, qkv, self.heads(2), self.scale(), false, segments)?)
+        let q = b.head_norm_rope(qkv, self.heads(0), norm(q_norm), rope)?;
+        let k = b.head_norm_rope(qkv, self.heads(1), norm(k_norm), rope)?;
+        Ok(b.attention(Attention {
+            q: &q,
+            k: &k,
+            v: qkv,
+            v_heads: self.heads(2),
+            scale: self.scale(),
+            causal: false,
+            segments,
+        })?)
     }
 
     /// `y = norm1(x)*(1+scale_a)+shift_a`, `x += o(attn)*gate_a`, `y = norm2(x)*(1+scale_f)+shift_f`,
@@ -231,14 +241,16 @@ impl<B: Backend> Dit<B> {
         rope: &Rope<B::Tensor>,
         segments: &[usize],
     ) -> Result<B::Tensor, RunError> {
-        let y = b.norm(x, &w.norm1, EPS, NormKind::Plain, Some((&m.scale_a, &m.shift_a)))?;
+        let y =
+            b.norm(x, norm(&w.norm1), Some(backend::Modulation { scale: &m.scale_a, shift: &m.shift_a }))?;
         let qkv = b.linear(&y, &w.qkv, None, Epilogue::None)?;
         let o = self.attend(b, &qkv, &w.q_norm, &w.k_norm, rope, segments)?;
         drop((y, qkv));
         let x = b.linear(&o, &w.o, None, Epilogue::GatedResidual { residual: x, gate: &m.gate_a })?;
         drop(o);
 
-        let y = b.norm(&x, &w.norm2, EPS, NormKind::Plain, Some((&m.scale_f, &m.shift_f)))?;
+        let y =
+            b.norm(&x, norm(&w.norm2), Some(backend::Modulation { scale: &m.scale_f, shift: &m.shift_f }))?;
         let y = b.linear_glu(&y, &w.ffn_up_gate, None, Glu::Situ)?;
         let gated = Epilogue::GatedResidual { residual: &x, gate: &m.gate_f };
         Ok(b.linear(&y, &w.ffn_down, None, gated)?)
@@ -302,7 +314,11 @@ impl<B: Backend> Dit<B> {
 
         let image: Vec<B::Tensor> = split(b, &x, &lengths).iter().map(|row| b.rows(row, 0..n)).collect();
         let y = b.concat(&image.iter().collect::<Vec<_>>())?;
-        let y = b.norm(&y, &f.final_norm, EPS, NormKind::Plain, Some((&head_scale, &head_shift)))?;
+        let y = b.norm(
+            &y,
+            norm(&f.final_norm),
+            Some(backend::Modulation { scale: &head_scale, shift: &head_shift }),
+        )?;
         let v = b.linear(&y, &f.final_linear, None, Epilogue::None)?;
         Ok(split(b, &v, &vec![n; rows.len()]))
     }
@@ -348,6 +364,11 @@ impl<B: Backend> Dit<B> {
         };
         Ok(Rope { cos: of(|r| &r.cos)?, sin: of(|r| &r.sin)? })
     }
+}
+
+/// The norm that every place of the transformer has.
+fn norm<T>(weight: &T) -> Norm<'_, T> {
+    Norm { weight, eps: EPS, kind: NormKind::Plain }
 }
 
 /// Consecutive row ranges of `x`.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use half::bf16;
 
 use crate::backend::{
-    Backend, DType, DeltaHeads, Epilogue, Glu, Heads, HostData, NormKind, StageSpec, WeightSpec,
+    self, Backend, DType, DeltaHeads, Epilogue, Glu, Heads, HostData, Norm, NormKind, StageSpec, WeightSpec,
 };
 use crate::files::Checkpoint;
 use crate::model::config::{LayerType, TextConfig};
@@ -128,7 +128,6 @@ impl<B: Backend> TextEncoder<B> {
         observer: &mut dyn Observer<B>,
     ) -> Result<Vec<B::Tensor>, RunError> {
         let b = backend;
-        let eps = self.config.rms_norm_eps as f32;
         let segments: Vec<usize> = prompts.iter().map(|ids| ids.len()).collect();
         let mut x = self.embed(b, prompts)?;
         let rope = self.rope(b, &segments)?;
@@ -139,19 +138,19 @@ impl<B: Backend> TextEncoder<B> {
             let mixer = weights.split_off(common);
             let w = Common::take(weights);
 
-            let y = b.norm(&x, &w.input_norm, eps, NormKind::ZeroCentred, None)?;
+            let y = b.norm(&x, self.norm(&w.input_norm), None)?;
             x = match self.config.layer_types[layer] {
                 LayerType::FullAttention => {
                     self.attention(b, &Attention::take(mixer), &x, &y, &rope, &segments)?
                 }
                 LayerType::LinearAttention => self.delta_net(b, &DeltaNet::take(mixer), &x, &y, &segments)?,
             };
-            let y = b.norm(&x, &w.post_norm, eps, NormKind::ZeroCentred, None)?;
+            let y = b.norm(&x, self.norm(&w.post_norm), None)?;
             let y = b.linear_glu(&y, &w.up_gate, None, Glu::Silu)?;
             x = b.linear(&y, &w.down, None, Epilogue::Residual(&x))?;
             observer.tap(&format!("layer_{layer:02}"), b, &x)?;
         }
-        let states = b.norm(&x, &self.fixed.norm, eps, NormKind::ZeroCentred, None)?;
+        let states = b.norm(&x, self.norm(&self.fixed.norm), None)?;
         let values = b.download(&states)?.to_f32();
         check_values("text states", &values)?;
         let mut start = 0;
@@ -162,6 +161,11 @@ impl<B: Backend> TextEncoder<B> {
                 b.rows(&states, start - length..start)
             })
             .collect())
+    }
+
+    /// The norm that every place of the encoder has.
+    fn norm<'a>(&self, weight: &'a B::Tensor) -> Norm<'a, B::Tensor> {
+        Norm { weight, eps: self.config.rms_norm_eps as f32, kind: NormKind::ZeroCentred }
     }
 
     /// `x + o_proj(attn(q, k, v) * sigmoid(gate))`; `q_proj` gives `[q | gate]` per head.
@@ -175,7 +179,7 @@ impl<B: Backend> TextEncoder<B> {
         segments: &[usize],
     ) -> Result<B::Tensor, RunError> {
         let c = &self.config;
-        let (eps, dim) = (c.rms_norm_eps as f32, c.head_dim);
+        let dim = c.head_dim;
         let (count, kv) = (c.num_attention_heads, c.num_key_value_heads);
         let q_heads = Heads { first: 0, step: 2 * dim, count, dim };
         let gate_heads = Heads { first: dim, ..q_heads };
@@ -184,9 +188,18 @@ impl<B: Backend> TextEncoder<B> {
 
         let qkv = b.linear(y, &w.qkv, None, Epilogue::None)?;
         let rope = (&rope.cos, &rope.sin);
-        let q = b.head_norm_rope(&qkv, q_heads, &w.q_norm, eps, NormKind::ZeroCentred, rope)?;
-        let k = b.head_norm_rope(&qkv, k_heads, &w.k_norm, eps, NormKind::ZeroCentred, rope)?;
-        let o = b.attention(&q, &k, &qkv, v_heads, 1.0 / (dim as f64).sqrt(), true, segments)?;
+        let q = b.head_norm_rope(&qkv, q_heads, self.norm(&w.q_norm), rope)?;
+        let k = b.head_norm_rope(&qkv, k_heads, self.norm(&w.k_norm), rope)?;
+        let scale = 1.0 / (dim as f64).sqrt();
+        let o = b.attention(backend::Attention {
+            q: &q,
+            k: &k,
+            v: &qkv,
+            v_heads,
+            scale,
+            causal: true,
+            segments,
+        })?;
         let o = b.sigmoid_gate(&o, &qkv, gate_heads)?;
         Ok(b.linear(&o, &w.o, None, Epilogue::Residual(x))?)
     }

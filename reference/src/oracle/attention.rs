@@ -2,19 +2,12 @@
 
 use super::{OracleTensor, chain, round_to};
 use crate::backend::shapes;
-use crate::backend::{ATTENTION_BLOCK, Heads};
+use crate::backend::{ATTENTION_BLOCK, Attention, Heads};
 use crate::simd::math::scalar::exp2;
 
-pub(super) fn attention(
-    q: &OracleTensor,
-    k: &OracleTensor,
-    v: &OracleTensor,
-    v_heads: Heads,
-    scale: f64,
-    causal: bool,
-    segments: &[usize],
-) -> OracleTensor {
-    let size = shapes::attention(q, k, v, v_heads, segments);
+pub(super) fn attention(a: Attention<'_, OracleTensor>) -> OracleTensor {
+    let size = shapes::attention(&a);
+    let Attention { q, k, v, v_heads, scale, causal, segments } = a;
     let q_heads = Heads::packed(0, size.q_heads, size.dim);
     let k_heads = Heads::packed(0, size.kv_heads, size.dim);
     let factor = (scale * std::f64::consts::LOG2_E) as f32;

@@ -1,8 +1,8 @@
 //! The f32 operations of the VAE.
 
 use super::{OracleTensor, tree256};
-use crate::backend::GROUP_NORM_SLICE;
 use crate::backend::shapes;
+use crate::backend::{Conv2d, GROUP_NORM_SLICE, GroupNorm};
 use crate::simd::math::scalar::silu;
 
 pub(super) fn unpack_latents(
@@ -27,15 +27,9 @@ pub(super) fn unpack_latents(
     OracleTensor::f32(&[2 * height, 2 * width, channels], out)
 }
 
-pub(super) fn conv2d(
-    x: &OracleTensor,
-    norm: Option<(&OracleTensor, bool)>,
-    w: &OracleTensor,
-    bias: &OracleTensor,
-    upsample: bool,
-    residual: Option<&OracleTensor>,
-) -> OracleTensor {
-    let size = shapes::conv2d(x, norm, w, bias, upsample, residual);
+pub(super) fn conv2d(x: &OracleTensor, conv: Conv2d<'_, OracleTensor>) -> OracleTensor {
+    let size = shapes::conv2d(x, &conv);
+    let Conv2d { weight: w, bias, norm, upsample, residual } = conv;
     let scale = if upsample { 2 } else { 1 };
     let input = |y: usize, px: usize, c: usize| {
         let x = x.row(y / scale)[(px / scale) * size.inputs + c];
@@ -78,14 +72,9 @@ fn sliced_sum(a: &[f32], b: &[f32], slice: usize) -> f32 {
     tree256(&sums, &vec![1.0; sums.len()])
 }
 
-pub(super) fn group_norm(
-    x: &OracleTensor,
-    groups: usize,
-    weight: &OracleTensor,
-    bias: &OracleTensor,
-    eps: f32,
-) -> OracleTensor {
-    let (pixels, channels) = shapes::group_norm(x, groups, weight, bias);
+pub(super) fn group_norm(x: &OracleTensor, norm: GroupNorm<'_, OracleTensor>) -> OracleTensor {
+    let (pixels, channels) = shapes::group_norm(x, &norm);
+    let GroupNorm { groups, weight, bias, eps } = norm;
     let width = channels / groups;
     let slice = GROUP_NORM_SLICE * width;
     let (mut a, mut b) = (Vec::new(), Vec::new());

@@ -15,7 +15,8 @@ use half::bf16 as Bf16;
 
 use crate::backend::shapes;
 use crate::backend::{
-    Backend, DType, DeltaHeads, Epilogue, Glu, Heads, HostData, NormKind, Result, StageSpec, Tensor,
+    Attention, Backend, Conv2d, DType, DeltaHeads, Epilogue, Glu, GroupNorm, Heads, HostData, Modulation,
+    Norm, NormKind, Result, StageSpec, Tensor,
 };
 use crate::simd::math::scalar::{sigmoid, silu, tanh};
 
@@ -111,13 +112,13 @@ fn rms_factor(x: &[f32], eps: f32) -> f32 {
     1.0 / (tree256(x, x) / x.len() as f32 + eps).sqrt()
 }
 
-fn norm_row(x: &[f32], weight: &[f32], eps: f32, kind: NormKind) -> Vec<f32> {
-    let r = rms_factor(x, eps);
-    let scaled = |(&x, &w): (&f32, &f32)| match kind {
+fn norm_row(x: &[f32], norm: &Norm<'_, OracleTensor>) -> Vec<f32> {
+    let r = rms_factor(x, norm.eps);
+    let scaled = |(&x, &w): (&f32, &f32)| match norm.kind {
         NormKind::Plain => bf16(bf16(x * r) * w),
         NormKind::ZeroCentred => bf16(x * r * (1.0 + w)),
     };
-    x.iter().zip(weight).map(scaled).collect()
+    x.iter().zip(&*norm.weight.data).map(scaled).collect()
 }
 
 fn situ(u: f32, g: f32) -> f32 {
@@ -194,16 +195,14 @@ impl Backend for OracleBackend {
     fn norm(
         &self,
         x: &OracleTensor,
-        weight: &OracleTensor,
-        eps: f32,
-        kind: NormKind,
-        modulation: Option<(&OracleTensor, &OracleTensor)>,
+        norm: Norm<'_, OracleTensor>,
+        modulation: Option<Modulation<'_, OracleTensor>>,
     ) -> Result<OracleTensor> {
-        let (tokens, _) = shapes::norm(x, weight, modulation);
+        let (tokens, _) = shapes::norm(x, &norm, modulation.as_ref());
         let mut out = Vec::new();
         for t in 0..tokens {
-            let mut y = norm_row(x.row(t), &weight.data, eps, kind);
-            if let Some((scale, shift)) = modulation {
+            let mut y = norm_row(x.row(t), &norm);
+            if let Some(Modulation { scale, shift }) = &modulation {
                 for (i, y) in y.iter_mut().enumerate() {
                     *y = bf16(bf16(*y * bf16(1.0 + scale.data[i])) + shift.data[i]);
                 }
@@ -217,17 +216,15 @@ impl Backend for OracleBackend {
         &self,
         x: &OracleTensor,
         heads: Heads,
-        weight: &OracleTensor,
-        eps: f32,
-        kind: NormKind,
+        norm: Norm<'_, OracleTensor>,
         rope: (&OracleTensor, &OracleTensor),
     ) -> Result<OracleTensor> {
-        let (tokens, rotary) = shapes::head_norm_rope(x, heads, weight, rope);
+        let (tokens, rotary) = shapes::head_norm_rope(x, heads, &norm, rope);
         let mut out = Vec::new();
         for t in 0..tokens {
             let (cos, sin) = (rope.0.row(t), rope.1.row(t));
             for i in 0..heads.count {
-                let mut y = norm_row(x.head(t, heads, i), &weight.data, eps, kind);
+                let mut y = norm_row(x.head(t, heads, i), &norm);
                 for j in 0..rotary {
                     let (a, b) = (y[j], y[j + rotary]);
                     y[j] = bf16(bf16(a * cos[j]) + bf16(-b * sin[j]));
@@ -239,17 +236,8 @@ impl Backend for OracleBackend {
         Ok(OracleTensor::bf16(&[tokens, heads.count * heads.dim], out))
     }
 
-    fn attention(
-        &self,
-        q: &OracleTensor,
-        k: &OracleTensor,
-        v: &OracleTensor,
-        v_heads: Heads,
-        scale: f64,
-        causal: bool,
-        segments: &[usize],
-    ) -> Result<OracleTensor> {
-        Ok(attention::attention(q, k, v, v_heads, scale, causal, segments))
+    fn attention(&self, a: Attention<'_, OracleTensor>) -> Result<OracleTensor> {
+        Ok(attention::attention(a))
     }
 
     fn sigmoid_gate(&self, x: &OracleTensor, gate: &OracleTensor, heads: Heads) -> Result<OracleTensor> {
@@ -396,26 +384,11 @@ impl Backend for OracleBackend {
         Ok(image::unpack_latents(x, mean, var, eps, width))
     }
 
-    fn conv2d(
-        &self,
-        x: &OracleTensor,
-        norm: Option<(&OracleTensor, bool)>,
-        w: &OracleTensor,
-        bias: &OracleTensor,
-        upsample: bool,
-        residual: Option<&OracleTensor>,
-    ) -> Result<OracleTensor> {
-        Ok(image::conv2d(x, norm, w, bias, upsample, residual))
+    fn conv2d(&self, x: &OracleTensor, conv: Conv2d<'_, OracleTensor>) -> Result<OracleTensor> {
+        Ok(image::conv2d(x, conv))
     }
 
-    fn group_norm(
-        &self,
-        x: &OracleTensor,
-        groups: usize,
-        weight: &OracleTensor,
-        bias: &OracleTensor,
-        eps: f32,
-    ) -> Result<OracleTensor> {
-        Ok(image::group_norm(x, groups, weight, bias, eps))
+    fn group_norm(&self, x: &OracleTensor, norm: GroupNorm<'_, OracleTensor>) -> Result<OracleTensor> {
+        Ok(image::group_norm(x, norm))
     }
 }

@@ -3,7 +3,7 @@
 
 use half::bf16;
 
-use crate::backend::{ATTENTION_BLOCK, Backend, Heads, HostData};
+use crate::backend::{ATTENTION_BLOCK, Attention, Backend, Heads, HostData};
 use crate::cpu::CpuBackend;
 use crate::oracle::OracleBackend;
 use crate::simd::Isa;
@@ -36,7 +36,17 @@ fn run<B: Backend>(b: &B, case: &Case, qkv: [&[bf16]; 3]) -> Vec<bf16> {
         |x: &[bf16]| b.upload(HostData::Bf16(x.to_vec()), &[tokens, heads * dim]).expect("it is uploaded");
     let [q, k, v] = qkv.map(up);
     let v_heads = Heads::packed(0, heads, dim);
-    let o = b.attention(&q, &k, &v, v_heads, case.scale, case.causal, &case.segments).expect("it runs");
+    let o = b
+        .attention(Attention {
+            q: &q,
+            k: &k,
+            v: &v,
+            v_heads,
+            scale: case.scale,
+            causal: case.causal,
+            segments: &case.segments,
+        })
+        .expect("it runs");
     match b.download(&o).expect("it is downloaded") {
         HostData::Bf16(o) => o,
         HostData::F32(_) => panic!("bf16 expected"),

@@ -78,7 +78,9 @@ impl Case {
             for threads in [1, 2] {
                 let backend = CpuBackend::with_isa(isa, threads).expect("threads start");
                 let norm = norm.map(|silu| (&tab, silu));
-                let found = conv2d(&backend, &tx, norm, &tw, &tbias, upsample, residual.then_some(&trest));
+                let residual = residual.then_some(&trest);
+                let conv = Conv2d { weight: &tw, bias: &tbias, norm, upsample, residual };
+                let found = conv2d(&backend, &tx, conv);
                 for (i, (f, e)) in found.f32().iter().zip(&expected).enumerate() {
                     assert_eq!(
                         f.to_bits(),

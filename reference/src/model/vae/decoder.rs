@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Backend, DType, Heads, StageSpec, Tensor as _, WeightSpec};
+use crate::backend::{
+    Attention, Backend, Conv2d, DType, GroupNorm, Heads, StageSpec, Tensor as _, WeightSpec,
+};
 use crate::files::Checkpoint;
 use crate::model::config::VaeConfig;
 use crate::model::observe::{Event, Observer, RunError, announce, check_values};
@@ -192,7 +194,7 @@ impl<B: Backend> Vae<B> {
             x = match *unit {
                 Unit::Conv { upsample } => {
                     let conv = Conv::take(weights);
-                    b.conv2d(&x, None, &conv.weight, &conv.bias, upsample, None)?
+                    b.conv2d(&x, Conv2d::new(&conv.weight, &conv.bias).upsample(upsample))?
                 }
                 Unit::Resnet { .. } => self.resnet(b, weights, x)?,
                 Unit::Attention => self.attention(b, MidAttention::take(weights), &x)?,
@@ -200,46 +202,52 @@ impl<B: Backend> Vae<B> {
         }
         let norm = Norm::take(take(2));
         let out = Conv::take(take(2));
-        let ab = b.group_norm(&x, self.config.norm_num_groups, &norm.weight, &norm.bias, EPS)?;
-        let picture = b.conv2d(&x, Some((&ab, true)), &out.weight, &out.bias, false, None)?;
+        let ab = b.group_norm(&x, self.norm(&norm.weight, &norm.bias))?;
+        let picture = b.conv2d(&x, Conv2d::new(&out.weight, &out.bias).of_norm_silu(&ab))?;
         let picture = b.download(&picture)?.to_f32();
         check_values("picture", &picture)?;
         Ok(picture)
+    }
+
+    /// The norm that every place of the decoder has.
+    fn norm<'a>(&self, weight: &'a B::Tensor, bias: &'a B::Tensor) -> GroupNorm<'a, B::Tensor> {
+        GroupNorm { groups: self.config.norm_num_groups, weight, bias, eps: EPS }
     }
 
     /// Takes `x`, so that it is freed as soon as the shortcut is made.
     fn resnet(&self, b: &B, mut weights: Vec<B::Tensor>, x: B::Tensor) -> Result<B::Tensor, RunError> {
         let shortcut = weights.split_off(Resnet::<()>::specs("").len());
         let w = Resnet::take(weights);
-        let groups = self.config.norm_num_groups;
-        let ab = b.group_norm(&x, groups, &w.norm1, &w.norm1_bias, EPS)?;
-        let y = b.conv2d(&x, Some((&ab, true)), &w.conv1, &w.conv1_bias, false, None)?;
+        let ab = b.group_norm(&x, self.norm(&w.norm1, &w.norm1_bias))?;
+        let y = b.conv2d(&x, Conv2d::new(&w.conv1, &w.conv1_bias).of_norm_silu(&ab))?;
         let x = if shortcut.is_empty() {
             x
         } else {
             let conv = Conv::take(shortcut);
-            b.conv2d(&x, None, &conv.weight, &conv.bias, false, None)?
+            b.conv2d(&x, Conv2d::new(&conv.weight, &conv.bias))?
         };
-        let ab = b.group_norm(&y, groups, &w.norm2, &w.norm2_bias, EPS)?;
-        Ok(b.conv2d(&y, Some((&ab, true)), &w.conv2, &w.conv2_bias, false, Some(&x))?)
+        let ab = b.group_norm(&y, self.norm(&w.norm2, &w.norm2_bias))?;
+        Ok(b.conv2d(&y, Conv2d::new(&w.conv2, &w.conv2_bias).of_norm_silu(&ab).plus(&x))?)
     }
 
     /// `x + out(attn(q(y), k(y), v(y)))`, `y = norm(x)`, one head as wide as the picture.
     fn attention(&self, b: &B, w: MidAttention<B::Tensor>, x: &B::Tensor) -> Result<B::Tensor, RunError> {
         let (height, width, channels) = (x.shape()[0], x.shape()[1], x.shape()[2]);
         let tokens = height * width;
-        let ab = b.group_norm(x, self.config.norm_num_groups, &w.norm, &w.norm_bias, EPS)?;
+        let ab = b.group_norm(x, self.norm(&w.norm, &w.norm_bias))?;
         let project = |weight, bias| -> Result<B::Tensor, RunError> {
-            let y = b.conv2d(x, Some((&ab, false)), weight, bias, false, None)?;
+            let y = b.conv2d(x, Conv2d::new(weight, bias).of_norm(&ab))?;
             Ok(b.reshape(&y, &[tokens, channels]))
         };
         let q = project(&w.q, &w.q_bias)?;
         let k = project(&w.k, &w.k_bias)?;
         let v = project(&w.v, &w.v_bias)?;
         let scale = 1.0 / (channels as f64).sqrt();
-        let o = b.attention(&q, &k, &v, Heads::packed(0, 1, channels), scale, false, &[tokens])?;
+        let v_heads = Heads::packed(0, 1, channels);
+        let segments = &[tokens];
+        let o = b.attention(Attention { q: &q, k: &k, v: &v, v_heads, scale, causal: false, segments })?;
         let o = b.reshape(&o, &[height, width, channels]);
-        Ok(b.conv2d(&o, None, &w.out, &w.out_bias, false, Some(x))?)
+        Ok(b.conv2d(&o, Conv2d::new(&w.out, &w.out_bias).plus(x))?)
     }
 }
 
