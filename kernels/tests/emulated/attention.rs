@@ -1,7 +1,7 @@
 use std::f64::consts::LOG2_E;
 
 use moss_kernels::args;
-use moss_reference::backend::{Backend, Heads};
+use moss_reference::backend::{Attention, Backend, Heads};
 use moss_reference::oracle::OracleBackend;
 
 use crate::gpu::{Rng, each, oracle};
@@ -47,7 +47,8 @@ fn check(cases: &[Case<'_>], bf16: bool, spread: f32) {
             }
             let (q, k) = (oracle(&q, &[tokens, q_heads * dim]), oracle(&k, &[tokens, kv_heads * dim]));
             let v = oracle(&v, &[tokens, stride]);
-            let expected = OracleBackend.attention(&q, &k, &v, v_heads, scale, causal, segments);
+            let expected =
+                OracleBackend.attention(Attention { q: &q, k: &k, v: &v, v_heads, scale, causal, segments });
             let case = format!("attention {segments:?}, {q_heads}/{kv_heads} x {dim}, causal {causal}");
             gpu.check(&case, out, &expected.expect("the oracle"));
         }

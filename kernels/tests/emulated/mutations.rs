@@ -6,7 +6,7 @@ use std::process::Command;
 use moss_emulator::{LaunchError, Order};
 use moss_kernels::pack::{Conv, Panels};
 use moss_kernels::{Launch, args, compile_command, testing};
-use moss_reference::backend::{Backend, Epilogue, Heads};
+use moss_reference::backend::{Attention, Backend, Conv2d, Epilogue, Heads};
 use moss_reference::oracle::{OracleBackend, OracleTensor};
 
 use crate::gpu::{Gpu, Rng, bf16s, f32s, oracle};
@@ -116,7 +116,15 @@ fn attention(gpu: &Gpu) -> (Launch, u64, OracleTensor) {
     };
     let [q, k, v] = [q, k, v].map(|x| oracle(&x, &[tokens, width]));
     let v_heads = Heads::packed(0, heads, dim);
-    let expected = OracleBackend.attention(&q, &k, &v, v_heads, scale, true, &[tokens]);
+    let expected = OracleBackend.attention(Attention {
+        q: &q,
+        k: &k,
+        v: &v,
+        v_heads,
+        scale,
+        causal: true,
+        segments: &[tokens],
+    });
     (launch.launches_bf16().expect("sizes fit").remove(0), out, expected.expect("the oracle"))
 }
 
@@ -142,7 +150,7 @@ fn conv(gpu: &Gpu) -> (Launch, u64, OracleTensor) {
         ..args::Conv2d::default()
     };
     let (x, w) = (oracle(&x, &[height, width, inputs]), oracle(&w, &[outputs, inputs, 3, 3]));
-    let expected = OracleBackend.conv2d(&x, None, &w, &oracle(&bias, &[outputs]), false, None);
+    let expected = OracleBackend.conv2d(&x, Conv2d::new(&w, &oracle(&bias, &[outputs])));
     (launch.launches().expect("sizes fit").remove(0), out, expected.expect("the oracle"))
 }
 

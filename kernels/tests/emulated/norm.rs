@@ -1,6 +1,6 @@
 use half::bf16;
 use moss_kernels::args::{EulerStep, GatedNorm, HeadNormRope, Norm, SigmoidGate, ToBf16, UnpackLatents};
-use moss_reference::backend::{Backend, Heads, HostData, NormKind};
+use moss_reference::backend::{self, Backend, Heads, HostData, Modulation, NormKind};
 use moss_reference::oracle::OracleBackend;
 
 use crate::gpu::{Rng, each, oracle};
@@ -34,8 +34,14 @@ fn norm_equals_the_oracle() {
                 gpu.run(launch.launch().map(Some));
                 let (scale, shift) = (oracle(&scale, &[1, width]), oracle(&shift, &[1, width]));
                 let (x, weight) = (oracle(&x, &[tokens, width]), oracle(&weight, &[width]));
-                let expected =
-                    OracleBackend.norm(&x, &weight, 1e-6, named, modulated.then_some((&scale, &shift)));
+                let expected = {
+                    let norm = backend::Norm { weight: &weight, eps: 1e-6, kind: named };
+                    OracleBackend.norm(
+                        &x,
+                        norm,
+                        modulated.then_some(Modulation { scale: &scale, shift: &shift }),
+                    )
+                };
                 let case =
                     format!("norm {tokens}x{width}, spread {spread}, {named:?}, modulated {modulated}");
                 gpu.check(&case, out, &expected.expect("the oracle"));
@@ -76,8 +82,12 @@ fn head_norm_rope_equals_the_oracle() {
                 gpu.run(launch.launch().map(Some));
                 let rope = (oracle(&cos, &[tokens, rotary]), oracle(&sin, &[tokens, rotary]));
                 let (x, weight) = (oracle(&x, &[tokens, stride]), oracle(&weight, &[dim]));
-                let expected =
-                    OracleBackend.head_norm_rope(&x, heads, &weight, 1e-6, named, (&rope.0, &rope.1));
+                let expected = OracleBackend.head_norm_rope(
+                    &x,
+                    heads,
+                    backend::Norm { weight: &weight, eps: 1e-6, kind: named },
+                    (&rope.0, &rope.1),
+                );
                 gpu.check(&format!("{heads:?}, {rotary}, {named:?}"), out, &expected.expect("the oracle"));
             }
         }

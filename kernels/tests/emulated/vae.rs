@@ -1,6 +1,6 @@
 use moss_kernels::args;
 use moss_kernels::pack::Conv;
-use moss_reference::backend::Backend;
+use moss_reference::backend::{Backend, Conv2d, GroupNorm};
 use moss_reference::oracle::OracleBackend;
 
 use crate::gpu::{Rng, each, f32s, oracle};
@@ -49,14 +49,11 @@ fn conv2d_equals_the_oracle() {
             gpu.run(launch.launches());
             let ab = oracle(&ab, &[2, inputs]);
             let residual = oracle(&residual, &[height, width, outputs]);
-            let expected = OracleBackend.conv2d(
-                &oracle(&x, &source),
-                norm.map(|silu| (&ab, silu)),
-                &oracle(&w, &[outputs, inputs, side, side]),
-                &oracle(&bias, &[outputs]),
-                upsample,
-                with_residual.then_some(&residual),
-            );
+            let (weight, bias) = (oracle(&w, &[outputs, inputs, side, side]), oracle(&bias, &[outputs]));
+            let norm = norm.map(|silu| (&ab, silu));
+            let residual = with_residual.then_some(&residual);
+            let conv = Conv2d { weight: &weight, bias: &bias, norm, upsample, residual };
+            let expected = OracleBackend.conv2d(&oracle(&x, &source), conv);
             let case = format!("{height}x{width}, {inputs} to {outputs}, side {side}, upsample {upsample}");
             gpu.check(&case, out, &expected.expect("the oracle"));
         }
@@ -92,14 +89,9 @@ fn bands_of_rows_equal_the_whole() {
         for (row_first, row_count) in [(3, 2), (0, 3)] {
             gpu.run(args::Conv2d { row_first, row_count, ..launch }.band().map(Some));
         }
-        let expected = OracleBackend.conv2d(
-            &oracle(&x, &[height, width, inputs]),
-            None,
-            &oracle(&w, &[outputs, inputs, 3, 3]),
-            &oracle(&bias, &[outputs]),
-            false,
-            None,
-        );
+        let (weight, bias) = (oracle(&w, &[outputs, inputs, 3, 3]), oracle(&bias, &[outputs]));
+        let x = oracle(&x, &[height, width, inputs]);
+        let expected = OracleBackend.conv2d(&x, Conv2d::new(&weight, &bias));
         gpu.check("two bands", out, &expected.expect("the oracle"));
     });
 }
@@ -128,7 +120,8 @@ fn group_norm_equals_the_oracle() {
             gpu.run(norm.launches());
             let x = oracle(&x, &[height, width, channels]);
             let (weight, bias) = (oracle(&weight, &[channels]), oracle(&bias, &[channels]));
-            let expected = OracleBackend.group_norm(&x, groups, &weight, &bias, 1e-6);
+            let expected =
+                OracleBackend.group_norm(&x, GroupNorm { groups, weight: &weight, bias: &bias, eps: 1e-6 });
             gpu.check(
                 &format!("{height}x{width}x{channels}, {groups} groups"),
                 ab,
