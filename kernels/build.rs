@@ -1,7 +1,8 @@
 //! Compiles `hip/*.hip` for every architecture, one code object each, and writes the table that embeds them.
 //!
 //! The compiler is ROCm's clang if there is one, else clang 19 or newer with the AMDGPU target; without any the table is empty
-//! and says what was looked for. `MOSS_KERNELS_ARCHS=gfx1100,gfx1200` builds fewer architectures.
+//! and says what was looked for. `MOSS_KERNELS_ARCHS=gfx1100,gfx1200` builds fewer architectures. The feature `nvptx` builds a
+//! ninth target of the same sources, as PTX text, for the logic check on another vendor's GPU; the others do not change by it.
 
 #[path = "build/codes.rs"]
 mod codes;
@@ -45,6 +46,32 @@ const FLAGS: [&str; 19] = [
     "-Wno-unused-command-line-argument",
 ];
 
+/// The ninth target: the same promises, as text for any GPU of sm_75 or newer, which the driver compiles.
+const NVPTX: &str = "nvptx64";
+const NVPTX_FLAGS: [&str; 17] = [
+    "-x",
+    "cuda",
+    "--cuda-device-only",
+    "-nocudainc",
+    "-nocudalib",
+    "--cuda-gpu-arch=sm_75",
+    "--cuda-feature=+ptx64",
+    "-std=c++17",
+    "-S",
+    "-O3",
+    "-ffp-contract=off",
+    "-fno-gpu-flush-denormals-to-zero",
+    "-fno-exceptions",
+    "-fno-strict-aliasing",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+];
+/// The arrays of these stay in local memory unless their loops are unrolled without a limit. The attention kernels run at half
+/// the speed with it.
+const UNROLLED: [&str; 2] = ["linear", "linear_glu"];
+const UNROLL_FLAGS: [&str; 2] = ["-mllvm", "-unroll-threshold=100000"];
+
 fn main() {
     println!("cargo::rerun-if-changed=hip");
     for variable in ["ROCM_PATH", "MOSS_KERNELS_ARCHS", "PATH"] {
@@ -71,10 +98,13 @@ fn main() {
 }
 
 struct Job {
-    arch: &'static str,
+    /// The architecture, or [`NVPTX`].
+    target: &'static str,
     source: String,
     path: PathBuf,
-    object: PathBuf,
+    flags: Vec<String>,
+    /// What is compiled.
+    built: PathBuf,
 }
 
 /// Compiles what changed since the last build, as many files at once as cargo allows jobs.
@@ -84,8 +114,14 @@ fn build(compiler: &Compiler, out: &Path) -> Vec<Job> {
     for name in wanted.iter().flatten() {
         assert!(ARCHS.contains(name), "MOSS_KERNELS_ARCHS: {name:?} is none of {ARCHS:?}");
     }
-    let archs: Vec<_> =
-        ARCHS.into_iter().filter(|arch| wanted.as_ref().is_none_or(|list| list.contains(arch))).collect();
+    let nvptx = std::env::var_os("CARGO_FEATURE_NVPTX").is_some();
+    assert!(
+        !nvptx || compiler.targets(NVPTX),
+        "feature nvptx: {} has no such target",
+        compiler.path.display()
+    );
+    let archs = ARCHS.into_iter().filter(|arch| wanted.as_ref().is_none_or(|list| list.contains(arch)));
+    let targets: Vec<&str> = archs.chain(nvptx.then_some(NVPTX)).collect();
 
     let mut files: Vec<PathBuf> =
         fs::read_dir("hip").expect("hip/ is there").map(|entry| entry.expect("readable").path()).collect();
@@ -99,15 +135,17 @@ fn build(compiler: &Compiler, out: &Path) -> Vec<Job> {
     for path in files.iter().filter(|path| is(path, "hip")) {
         let source = path.file_stem().expect("a name").to_string_lossy().into_owned();
         let contents = read(path);
-        for arch in &archs {
+        for &target in &targets {
+            let flags = flags(target, &source);
             let mut hasher = DefaultHasher::new();
-            (FLAGS, &compiler.version, &compiler.path, &headers, &contents).hash(&mut hasher);
-            let object = out.join(format!("{source}.{arch}.{:016x}.co", hasher.finish()));
-            if !object.exists() {
-                remove_old(out, &format!("{source}.{arch}."));
+            (&flags, &compiler.version, &compiler.path, &headers, &contents).hash(&mut hasher);
+            let extension = if target == NVPTX { "ptx" } else { "co" };
+            let built = out.join(format!("{source}.{target}.{:016x}.{extension}", hasher.finish()));
+            if !built.exists() {
+                remove_old(out, &format!("{source}.{target}."));
                 stale.push(jobs.len());
             }
-            jobs.push(Job { arch, source: source.clone(), path: path.clone(), object });
+            jobs.push(Job { target, source: source.clone(), path: path.clone(), flags, built });
         }
     }
 
@@ -125,6 +163,16 @@ fn build(compiler: &Compiler, out: &Path) -> Vec<Job> {
     jobs
 }
 
+fn flags(target: &str, source: &str) -> Vec<String> {
+    let flags = match target {
+        NVPTX if UNROLLED.contains(&source) => [&NVPTX_FLAGS[..], &UNROLL_FLAGS].concat(),
+        NVPTX => NVPTX_FLAGS.to_vec(),
+        _ => FLAGS.to_vec(),
+    };
+    let arch = (target != NVPTX).then(|| format!("--offload-arch={target}"));
+    flags.into_iter().map(str::to_owned).chain(arch).collect()
+}
+
 fn remove_old(out: &Path, prefix: &str) {
     for entry in fs::read_dir(out).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(prefix) {
@@ -134,10 +182,9 @@ fn remove_old(out: &Path, prefix: &str) {
 }
 
 fn compile(compiler: &Compiler, job: &Job) {
-    let partial = job.object.with_extension("partial");
+    let partial = job.built.with_extension("partial");
     let output = Command::new(&compiler.path)
-        .args(FLAGS)
-        .arg(format!("--offload-arch={}", job.arch))
+        .args(&job.flags)
         .arg(&job.path)
         .arg("-o")
         .arg(&partial)
@@ -148,23 +195,36 @@ fn compile(compiler: &Compiler, job: &Job) {
         output.status.success() && messages.is_empty(),
         "{} for {}:\n{messages}",
         job.path.display(),
-        job.arch
+        job.target
     );
-    fs::rename(&partial, &job.object).expect("OUT_DIR is writable");
+    fs::rename(&partial, &job.built).expect("OUT_DIR is writable");
 }
 
 fn table(compiler: &Compiler, jobs: &[Job]) -> String {
     let mut text = format!("pub(super) const COMPILER: &str = {:?};\n", compiler.version);
-    let command: Vec<String> =
-        std::iter::once(compiler.path.display().to_string()).chain(FLAGS.map(str::to_owned)).collect();
-    let _ = writeln!(text, "pub(super) static COMMAND: &[&str] = &{command:?};");
+    let command = |flags: Vec<String>| -> Vec<String> {
+        std::iter::once(compiler.path.display().to_string()).chain(flags).collect()
+    };
+    let _ = writeln!(
+        text,
+        "pub(super) static COMMAND: &[&str] = &{:?};",
+        command(FLAGS.map(str::to_owned).to_vec())
+    );
+    let (ptx, objects): (Vec<&Job>, Vec<&Job>) = jobs.iter().partition(|job| job.target == NVPTX);
     text.push_str("pub(super) static OBJECTS: &[Built] = &[\n");
-    for Job { arch, source, object, path } in jobs {
-        let (object, path) =
-            (object.display().to_string(), path.canonicalize().expect("the source is there"));
+    for Job { target, source, path, built, .. } in objects {
+        let path = path.canonicalize().expect("the source is there");
         let _ = writeln!(
             text,
-            "    Built {{ arch: {arch:?}, source: {source:?}, text: include_str!({path:?}), bytes: include_bytes!({object:?}) }},"
+            "    Built {{ arch: {target:?}, source: {source:?}, text: include_str!({path:?}), bytes: include_bytes!({built:?}) }},"
+        );
+    }
+    text.push_str("];\npub(super) static PTX: &[Ptx] = &[\n");
+    for Job { source, flags, built, .. } in ptx {
+        let command = command(flags.clone());
+        let _ = writeln!(
+            text,
+            "    Ptx {{ kernel: {source:?}, text: include_str!({built:?}), command: &{command:?} }},"
         );
     }
     text.push_str("];\n");

@@ -83,6 +83,17 @@ impl Places {
     }
 }
 
+impl Compiler {
+    /// Whether it compiles for a target of this name.
+    pub(crate) fn targets(&self, name: &str) -> bool {
+        let output = Command::new(&self.path).arg("--print-targets").output();
+        output.is_ok_and(|output| {
+            let text = String::from_utf8_lossy(&output.stdout);
+            text.lines().any(|line| line.split_whitespace().next() == Some(name))
+        })
+    }
+}
+
 /// The first line of `--version`, or why the compiler will not do.
 fn version(path: &Path) -> Result<String, String> {
     let run = |args: &[&str]| {

@@ -3,7 +3,12 @@
 #include "attention.h"
 
 KERNEL(ATTENTION_THREADS) void attention_256(ATTENTION_PARAMETERS) {
+#if defined(__NVPTX__)
+    SHARED_BY_LAUNCH bf16 keys[]; // a kernel may declare 48 KiB at most there
+    bf16* values = keys + KEYS * 256;
+#else
     SHARED bf16 keys[KEYS * 256], values[KEYS * 256];
+#endif
     attention<256, false>(q, k, v, out, first, length, query_first, query_count, q_heads, kv_heads, dim, v_stride, v_first, v_step,
                        causal, scale, keys, values);
 }

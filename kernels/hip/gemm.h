@@ -64,7 +64,7 @@ DEVICE Gemm gemm(const bf16* __restrict__ x, const bf16* __restrict__ w, int tok
         for (int j = 0; j < 2; j++)
             b[j] = load_b(buffer + ((4 + 2 * (g.wave >> 1) + j) * 2 + f) * FRAGMENT, g.lane);
         for (int i = 0; i < 2; i++) {
-            Fragment a = load_a(buffer + ((2 * (g.wave & 1) + i) * 2 + f) * FRAGMENT, g.lane);
+            FragmentA a = load_a(buffer + ((2 * (g.wave & 1) + i) * 2 + f) * FRAGMENT, g.lane);
             for (int j = 0; j < 2; j++) g.d[i][j] = wmma(a, b[j], g.d[i][j]);
         }
     };

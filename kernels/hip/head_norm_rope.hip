@@ -35,7 +35,7 @@ KERNEL(256) void head_norm_rope(const bf16* __restrict__ x, const bf16* __restri
     u32x4 own = pack8(v), other;
     bool second = c >= rotary;
     int partner = (second ? lane - (rotary >> 3) : lane + (rotary >> 3)) & 31;
-    for (int i = 0; i < 4; i++) other[i] = __builtin_amdgcn_ds_bpermute(partner * 4, own[i]);
+    for (int i = 0; i < 4; i++) other[i] = from_lane(own[i], partner);
     if (!used) return;
     if (c < 2 * rotary) {
         int j = second ? c - rotary : c;

@@ -28,7 +28,7 @@ template <int N> DEVICE float horner(float x, const Polynomial<N>& c) {
 DEVICE float max(float a, float b) { return a > b ? a : b; }
 DEVICE float min(float a, float b) { return a < b ? a : b; }
 
-DEVICE float ldexp(float x, float n) { return __builtin_amdgcn_ldexpf(x, (int)n); }
+DEVICE float ldexp(float x, float n) { return ::ldexp(x, (int)n); }
 
 // exp2 of a number that is not above 0, or of a NaN.
 DEVICE float exp2_negative(float x) {

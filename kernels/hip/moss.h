@@ -1,47 +1,9 @@
-// What every kernel shares: types, bf16 conversion, exchange between lanes, reductions. No other header is used.
+// What every kernel shares: bf16 conversion and reductions over the machine layer.
 //
-// Waves have 32 lanes. No operation is contracted or reassociated by the compiler (see build.rs): what is written is the
-// order in which it happens; a fused multiply-add is written as fma.
+// No operation is contracted or reassociated by the compiler (see build.rs): what is written is the order in which it happens; a
+// fused multiply-add is written as fma.
 #pragma once
-
-#define KERNEL(threads) \
-    extern "C" __attribute__((global, amdgpu_flat_work_group_size(threads, threads)))
-#define DEVICE static inline __attribute__((device, always_inline))
-#define DEVICE_MEMBER inline __attribute__((device, always_inline))
-#define UNROLL _Pragma("unroll")
-#define SHARED static __attribute__((shared))
-
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef long long i64;
-typedef u16 bf16; // the bits
-
-typedef u32 u32x4 __attribute__((ext_vector_type(4)));
-typedef float f32x4 __attribute__((ext_vector_type(4)));
-typedef float f32x8 __attribute__((ext_vector_type(8)));
-typedef short i16x8 __attribute__((ext_vector_type(8)));
-typedef short i16x16 __attribute__((ext_vector_type(16)));
-
-DEVICE int thread_id() { return __builtin_amdgcn_workitem_id_x(); }
-DEVICE int lane_id() { return thread_id() & 31; }
-// The same in all lanes of a wave, and known to be.
-DEVICE int wave_id() { return __builtin_amdgcn_readfirstlane(thread_id() >> 5); }
-DEVICE int group_x() { return __builtin_amdgcn_workgroup_id_x(); }
-DEVICE int group_y() { return __builtin_amdgcn_workgroup_id_y(); }
-
-// All threads of the workgroup have come here, and see what the others wrote to LDS before.
-DEVICE void barrier() {
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
-    __builtin_amdgcn_s_barrier();
-    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
-}
-
-// x, of which the compiler does not know that it is x.
-DEVICE int hidden(int x) {
-    asm volatile("" : "+v"(x));
-    return x;
-}
+#include "machine.h"
 
 DEVICE u32 bits(float x) { return __builtin_bit_cast(u32, x); }
 DEVICE float from_bits(u32 x) { return __builtin_bit_cast(float, x); }
@@ -86,16 +48,6 @@ DEVICE void store8(bf16* p, const Eight& x) { *(u32x4*)p = pack8(x); }
 
 // ---- between lanes -----------------------------------------------------------------------------------------------------
 
-// The value of lane `lane ^ MASK`; MASK below 16 is one DPP move, 16 exchanges the halves of the wave.
-template <int MASK> DEVICE u32 exchange(u32 x) {
-    if constexpr (MASK == 16) {
-        u32 other = __builtin_amdgcn_permlanex16(x, x, 0x76543210u, 0xfedcba98u, true, false);
-        // Clang 19 moves a permlanex16 into the branch that alone uses it, where the other half is switched off.
-        asm volatile("" : "+v"(other));
-        return other;
-    } else
-        return __builtin_amdgcn_update_dpp(x, x, 0x160 + MASK, 0xf, 0xf, true);
-}
 template <int MASK> DEVICE float exchange(float x) { return from_bits(exchange<MASK>(bits(x))); }
 
 // Adds neighbouring lanes, then neighbouring pairs, ...: five butterflies; addition commutes, so all lanes get the same bits.

@@ -6,6 +6,8 @@
 //     element v of D in a lane is row 8 * (lane / 16) + v, column lane % 16.
 // Eight neighbouring rows of D in a lane are one 16-byte store, and an eight of P^T is already what B of the next product
 // wants on gfx12 (on gfx11 after one exchange of the halves).
+// On nvptx64, which has no such instruction, the leaf is the chain itself on the vector unit: a lane keeps of A the place of its
+// eight rows in LDS, and reads them when it multiplies; of B it has all 16 k, as on gfx11.
 #pragma once
 #include "moss.h"
 
@@ -13,23 +15,15 @@ constexpr int FRAGMENT = 256; // elements
 
 #if defined(__GFX12__)
 typedef i16x8 Fragment;
-DEVICE int a_row(int lane) { return lane & 15; }
 // The lane's part of the 16 consecutive k at `row`.
 DEVICE Fragment load_k16(const bf16* row, int lane) { return *(const i16x8*)(row + (lane >> 4) * 8); }
-DEVICE f32x8 wmma(Fragment a, Fragment b, f32x8 c) {
-    return __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(a, b, c);
-}
 // B whose eight rows k = 8h .. 8h + 7 are the lane's own.
 DEVICE Fragment b_of_eight(u32x4 own, int) { return __builtin_bit_cast(Fragment, own); }
 #else
 typedef i16x16 Fragment;
-DEVICE int a_row(int lane) { return ((lane & 1) << 3) | ((lane & 15) >> 1); }
 DEVICE Fragment load_k16(const bf16* row, int) {
     i16x8 low = *(const i16x8*)row, high = *(const i16x8*)(row + 8);
     return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-}
-DEVICE f32x8 wmma(Fragment a, Fragment b, f32x8 c) {
-    return __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c);
 }
 DEVICE Fragment b_of_eight(u32x4 own, int lane) {
     u32x4 low, high;
@@ -43,5 +37,33 @@ DEVICE Fragment b_of_eight(u32x4 own, int lane) {
 }
 #endif
 
-DEVICE Fragment load_a(const bf16* fragment, int lane) { return load_k16(fragment + a_row(lane) * 16, lane); }
+#if defined(__NVPTX__)
+struct FragmentA {
+    const bf16* rows;
+};
+DEVICE FragmentA load_a(const bf16* fragment, int lane) { return {fragment + 8 * (lane >> 4) * 16}; }
+DEVICE f32x8 wmma(FragmentA a, Fragment b, f32x8 c) {
+    u32x8 column = __builtin_bit_cast(u32x8, b);
+    UNROLL for (int v = 0; v < 8; v++) {
+        const u32x4* row = (const u32x4*)(a.rows + v * 16);
+        u32x4 low = row[0], high = row[1];
+        float sum = c[v];
+        UNROLL for (int i = 0; i < 8; i++) {
+            u32 pair = i < 4 ? low[i] : high[i - 4];
+            sum = fma(widen_low(pair), widen_low(column[i]), sum);
+            sum = fma(widen_high(pair), widen_high(column[i]), sum);
+        }
+        c[v] = sum;
+    }
+    return c;
+}
+#else
+typedef Fragment FragmentA;
+#if defined(__GFX12__)
+DEVICE int a_row(int lane) { return lane & 15; }
+#else
+DEVICE int a_row(int lane) { return ((lane & 1) << 3) | ((lane & 15) >> 1); }
+#endif
+DEVICE FragmentA load_a(const bf16* fragment, int lane) { return load_k16(fragment + a_row(lane) * 16, lane); }
+#endif
 DEVICE Fragment load_b(const bf16* fragment, int lane) { return load_k16(fragment + (lane & 15) * 16, lane); }

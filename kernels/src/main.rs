@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use moss_kernels::{ARCHS, COMPILER, Kind, args, check, code_objects, why_empty};
+use moss_kernels::{ARCHS, COMPILER, Kind, args, check, code_objects, ptx, why_empty};
 
 #[derive(Parser)]
 #[command(name = "moss-kernels", version, about = "Shows the HIP kernels that are built into moss")]
@@ -21,7 +21,7 @@ enum Command {
     List,
     /// Writes code objects to files SOURCE.ARCH.co.
     Extract {
-        /// The architecture, or `all`.
+        /// The architecture, or `all`; `nvptx64` for files KERNEL.ptx, where they are built (feature `nvptx`).
         #[arg(long)]
         arch: String,
         /// The folder; it is made when it is not there.
@@ -92,19 +92,29 @@ fn run(command: &Command) -> io::Result<ExitCode> {
 }
 
 fn extract(arch: &str, folder: &Path, out: &mut impl Write) -> io::Result<()> {
+    if arch == "nvptx64" && !ptx().is_empty() {
+        for kernel in ptx() {
+            write_file(folder, &format!("{}.ptx", kernel.kernel), kernel.text.as_bytes(), out)?;
+        }
+        return Ok(());
+    }
     let wanted: Vec<_> = ARCHS.into_iter().filter(|name| arch == "all" || arch == *name).collect();
     let objects: Vec<_> = wanted.into_iter().flat_map(code_objects).collect();
     if objects.is_empty() {
         return Err(io::Error::other(format!("--arch {arch}: no code objects; known are {ARCHS:?}")));
     }
-    fs::create_dir_all(folder)
-        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", folder.display())))?;
     for built in objects {
-        let path = folder.join(format!("{}.{}.co", built.source, built.arch));
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(built.bytes)?;
-        file.persist(&path).map_err(|error| error.error)?;
-        writeln!(out, "{}", path.display())?;
+        write_file(folder, &format!("{}.{}.co", built.source, built.arch), built.bytes, out)?;
     }
     Ok(())
+}
+
+fn write_file(folder: &Path, name: &str, bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
+    fs::create_dir_all(folder)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", folder.display())))?;
+    let path = folder.join(name);
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(bytes)?;
+    file.persist(&path).map_err(|error| error.error)?;
+    writeln!(out, "{}", path.display())
 }

@@ -22,8 +22,19 @@ pub struct Built {
     pub bytes: &'static [u8],
 }
 
+/// A kernel for another vendor's GPU: text that its driver compiles. It is no code object and holds nothing that is shipped.
+#[derive(Debug)]
+pub struct Ptx {
+    /// The kernel, and its source's name.
+    pub kernel: &'static str,
+    /// The text.
+    pub text: &'static str,
+    /// The compiler's path and flags that made it, without files.
+    pub command: &'static [&'static str],
+}
+
 mod generated {
-    use super::Built;
+    use super::{Built, Ptx};
     include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 }
 
@@ -38,6 +49,11 @@ pub fn compile_command() -> Option<&'static [&'static str]> {
 /// The code objects of an architecture; none when it was not built. A kernel is in exactly one of them.
 pub fn code_objects(arch: &str) -> impl Iterator<Item = &'static Built> {
     generated::OBJECTS.iter().filter(move |object| object.arch == arch)
+}
+
+/// Every kernel as PTX, for the logic check; none unless the feature `nvptx` is on.
+pub fn ptx() -> &'static [Ptx] {
+    generated::PTX
 }
 
 /// Architectures that have code objects in this build.

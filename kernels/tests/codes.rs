@@ -3,10 +3,6 @@
 #[path = "../build/codes.rs"]
 mod codes;
 
-use std::path::Path;
-
-use moss_kernels::args::{combine_stage, epilogue, glu, norm_kind};
-
 #[test]
 fn an_enum_becomes_a_module() {
     let header = "// Of the list.\n#pragma once\n\n// Sizes of a cup.\nenum cup_size {\n    CUP_SIZE_S, // `250`.\n    CUP_SIZE_L,  // `400`.\n};\n";
@@ -31,29 +27,4 @@ fn what_is_not_understood_is_refused() {
         );
     }
     assert_eq!(codes::modules("enum a {"), Err("codes.h: enum a does not end".to_owned()));
-}
-
-/// A kernel that compares a code with a number would not follow the list.
-#[test]
-fn kernels_name_the_codes() {
-    assert_eq!(
-        (epilogue::ALL.len(), glu::ALL.len(), norm_kind::ALL.len(), combine_stage::ALL.len()),
-        (4, 2, 2, 2)
-    );
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("hip");
-    let mut named = 0;
-    for entry in std::fs::read_dir(folder).expect("the sources") {
-        let path = entry.expect("readable").path();
-        let text = std::fs::read_to_string(&path).expect("text");
-        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-        for words in code.map(|line| line.split([' ', '(', ')', ';']).collect::<Vec<_>>()) {
-            for w in words.windows(3) {
-                let code = ["epilogue", "glu", "kind", "stage"].contains(&w[0])
-                    && ["==", "!=", ">=", "<", ">"].contains(&w[1]);
-                assert!(!code || w[2].parse::<i32>().is_err(), "{}: {}", path.display(), w.join(" "));
-                named += usize::from(code);
-            }
-        }
-    }
-    assert!(named >= 6, "{named} comparisons of codes found");
 }

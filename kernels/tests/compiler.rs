@@ -69,6 +69,7 @@ fn a_compiler_that_appears_is_noticed_and_the_best_one_is_taken() {
     let found = || places.find().expect("one will do");
     stand_in(&second.join("clang-19"), "19.1.7", "amdgcn", "/usr/bin/lld");
     assert_eq!((found().path, found().version), (second.join("clang-19"), "clang version 19.1.7".to_owned()));
+    assert!(found().targets("amdgcn") && !found().targets("nvptx64"));
     assert_eq!(places.watched(Some(&found())), [second.join("clang-19")]);
     for rocm in [opt.join("rocm-6.4.1"), opt.join("rocm-7.0.0"), at("rocm-elsewhere")] {
         stand_in(&rocm.join("llvm/bin/clang"), "20.0.0git", "amdgcn", "/opt/lld");
