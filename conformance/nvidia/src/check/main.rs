@@ -1,5 +1,6 @@
 //! `moss-logic-check`: what the logic check runs beside `moss` itself. It finds the library as `moss` does.
 
+mod kernels;
 mod mutants;
 mod run;
 
@@ -41,12 +42,12 @@ enum Command {
         #[arg(long, num_args = 1.., default_values_t = [0])]
         blocks: Vec<usize>,
     },
-    /// Write sources of kernels with a planted defect each: OUT/NAME/ and a line of OUT/list for each
-    Mutants {
+    /// Write the kernels' texts: OUT/ptx, OUT/lines (with line numbers), OUT/mutants with a planted defect each, and their list
+    Kernels {
         /// The kernels' sources
         #[arg(long)]
         sources: PathBuf,
-        /// The folder to make
+        /// The folder to write to
         #[arg(long)]
         out: PathBuf,
     },
@@ -58,7 +59,7 @@ fn main() -> ExitCode {
             run::operations(&names, repeat.max(1), stride.max(1))
         }
         Command::Streams { model, repeat, blocks } => run::streams(model, repeat.max(1), &blocks),
-        Command::Mutants { sources, out } => mutants::write(&sources, &out).map(|()| true),
+        Command::Kernels { sources, out } => kernels::write(&sources, &out).map(|()| true),
     };
     let status = match result {
         Ok(true) => ExitCode::SUCCESS,

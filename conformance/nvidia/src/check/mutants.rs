@@ -1,20 +1,19 @@
 //! Kernels with one defect each: what the sanitizers and the bits must find, or their silence proves little.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
 use moss_conformance::battery;
 
 /// The kernels' sources by file name.
-type Sources = BTreeMap<String, String>;
+pub(crate) type Sources = BTreeMap<String, String>;
 
 /// A planted defect.
-struct Mutant {
-    name: String,
+pub(crate) struct Mutant {
+    pub(crate) name: String,
     /// The kernel whose PTX shows it.
-    kernel: String,
+    pub(crate) kernel: String,
     /// The tool of compute-sanitizer that may find it.
     tool: &'static str,
     file: String,
@@ -59,7 +58,7 @@ const PLANTED: [(&str, &str, &str, &str, &str, &str); 5] = [
 ];
 
 /// Reads the `.hip` and `.h` files of a folder.
-fn sources(folder: &Path) -> Result<Sources, String> {
+pub(crate) fn sources(folder: &Path) -> Result<Sources, String> {
     let named = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     let mut sources = Sources::new();
     for entry in fs::read_dir(folder).map_err(|error| named(folder, error))? {
@@ -134,25 +133,31 @@ fn planted(sources: &Sources) -> Result<Vec<Mutant>, String> {
     PLANTED.into_iter().map(plant).collect()
 }
 
-/// Writes the sources of every mutant and the list: name, kernel, operation and tool, separated by blanks.
-pub(crate) fn write(folder: &Path, out: &Path) -> Result<(), String> {
-    let named = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
-    let sources = sources(folder)?;
-    let mut list = String::new();
-    for mutant in barriers(&sources).into_iter().chain(planted(&sources)?) {
-        let op = operation(&mutant.kernel)
-            .ok_or_else(|| format!("no operation of the battery launches {}", mutant.kernel))?;
-        let own = out.join(&mutant.name);
-        fs::create_dir_all(&own).map_err(|error| named(&own, error))?;
-        for (file, text) in &sources {
-            let text = if *file == mutant.file { &mutant.text } else { text };
-            let path = own.join(file);
-            fs::write(&path, text).map_err(|error| named(&path, error))?;
-        }
-        let _ = writeln!(list, "{} {} {op} {}", mutant.name, mutant.kernel, mutant.tool);
+/// Every mutant of the kernels.
+///
+/// # Errors
+/// A defect that does not fit the text, or a kernel that no operation launches.
+pub(crate) fn all(sources: &Sources) -> Result<Vec<Mutant>, String> {
+    let mutants: Vec<Mutant> = barriers(sources).into_iter().chain(planted(sources)?).collect();
+    match mutants.iter().find(|mutant| operation(&mutant.kernel).is_none()) {
+        Some(mutant) => Err(format!("no operation of the battery launches {}", mutant.kernel)),
+        None => Ok(mutants),
     }
-    let path = out.join("list");
-    fs::write(&path, list).map_err(|error| named(&path, error))
+}
+
+impl Mutant {
+    /// Its line in the list: name, kernel, operation and tool.
+    pub(crate) fn line(&self) -> String {
+        let op = operation(&self.kernel).unwrap_or("none");
+        format!("{} {} {op} {}\n", self.name, self.kernel, self.tool)
+    }
+
+    /// Its sources.
+    pub(crate) fn sources(&self, sources: &Sources) -> Sources {
+        let mut own = sources.clone();
+        own.insert(self.file.clone(), self.text.clone());
+        own
+    }
 }
 
 #[cfg(test)]
@@ -166,21 +171,17 @@ mod tests {
     #[test]
     fn the_defects_fit_the_kernels_as_they_are() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels/hip");
-        let out = tempfile::tempdir().expect("a folder");
-        write(&folder, out.path()).expect("every defect can be planted");
-        let list = fs::read_to_string(out.path().join("list")).expect("the list");
-        let originals = sources(&folder).expect("the kernels' sources");
+        let sources = sources(&folder).expect("the kernels' sources");
+        let mutants = all(&sources).expect("every defect can be planted");
         for kernel in ["linear", "linear_glu", "attention_128", "attention_256", "attention_f32", "conv2d"] {
-            assert!(list.contains(&format!("{kernel}-no-barrier")), "{kernel} in {list}");
+            assert!(mutants.iter().any(|m| m.kernel == kernel && m.tool == "racecheck"), "{kernel}");
         }
-        for line in list.lines() {
-            let [name, kernel, _op, _tool] = line.split(' ').collect::<Vec<_>>()[..] else {
-                panic!("{line}")
-            };
-            let mutated = sources(&out.path().join(name)).expect("the mutant's sources");
-            let changed: Vec<_> = originals.iter().filter(|(file, text)| mutated[*file] != **text).collect();
-            assert_eq!(changed.len(), 1, "{name}");
-            assert!(reaches(&mutated, &format!("{kernel}.hip"), changed[0].0), "{name}");
+        for mutant in &mutants {
+            let changed = mutant.sources(&sources);
+            let files: Vec<_> = sources.iter().filter(|(file, text)| changed[*file] != **text).collect();
+            assert_eq!(files.len(), 1, "{}", mutant.name);
+            assert!(reaches(&changed, &format!("{}.hip", mutant.kernel), files[0].0), "{}", mutant.name);
+            assert_eq!(mutant.line().split(' ').count(), 4, "{}", mutant.line());
         }
     }
 
