@@ -87,6 +87,11 @@ def weights_sha256(binary: Path, folder: Path) -> str:
     return subprocess.run([binary, "hash", folder], check=True, capture_output=True, text=True).stdout.strip()
 
 
+def weights_bytes(folder: Path) -> int:
+    """Bytes of a checkpoint's weight files."""
+    return sum(file.stat().st_size for file in folder.rglob("*.safetensors"))
+
+
 def distance(a: torch.Tensor, b: torch.Tensor) -> float:
     return ((a.float() - b.float()).norm() / b.float().norm()).item()
 
@@ -179,7 +184,8 @@ def make(name: str, spec: dict, work: Path, binary: Path, out: Path) -> None:
     description = {
         "format": FORMAT,
         "request": request,
-        "checkpoint": {**spec["checkpoint"], "sha256": weights_sha256(binary, folder)},
+        "checkpoint": {**spec["checkpoint"], "sha256": weights_sha256(binary, folder),
+                       "bytes": weights_bytes(folder)},
         "text_kernel_swaps": swaps,
         "kernel_swaps": whole_run_swaps(folder, spec, ids, start, schedule, vae, arrays) if spec["swaps"] else {},
         "provenance": {

@@ -1,20 +1,18 @@
 //! `moss conformance`: the operations' battery, equal bits and golden cases on a backend, and a report of them.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::rc::Rc;
 
-use clap::ValueEnum;
 use moss_conformance::battery::{self, Demand};
 use moss_conformance::bits::{self, DitRun};
-use moss_conformance::golden::{Case, CaseError, Outcome, RunCaseError, run_case};
+use moss_conformance::golden::{
+    Case, CaseError, Checkpoints, Loaded, Outcome, RunCaseError, quick, run_case,
+};
 use moss_conformance::report::{self, Format, Pair, Report};
 use moss_conformance::row::{Row, Rule, Word};
-use moss_golden::synth::{self, Preset};
 use moss_reference::backend::{Backend as _, BackendError};
 use moss_reference::cpu::CpuBackend;
-use moss_reference::model::Model;
-use moss_reference::model::tokenizer::Tokenizer;
 use moss_reference::simd;
 
 use crate::error::{CliError, Result};
@@ -29,8 +27,6 @@ use crate::progress::Progress;
 const COMMITTED: &str = "golden/cases";
 /// With `--quick`, one in so many cases of an operation.
 const QUICK_STRIDE: usize = 4;
-/// With `--quick`, so many of the committed cases.
-const QUICK_CASES: usize = 2;
 /// Prompt of the rows about equal bits, cut to [`BITS_TOKENS`].
 const BITS_PROMPT: &str = "a lighthouse in the fog";
 /// Tokens of these rows: few, for the official sizes take seconds a token on a small machine.
@@ -45,15 +41,22 @@ pub(crate) fn run(args: &ConformanceArgs) -> Result<()> {
     let reports = args.report.iter().map(|path| destination(path)).collect::<Result<Vec<_>>>()?;
     let places: Vec<_> = reports.iter().map(|(_, place)| place).collect();
     refuse_shared(&places, &[], args.model.model.as_deref())?;
-    let (cases, notes) = cases(args)?;
+    let (mut cases, mut notes) = cases(args)?;
     let source = Source::new(args.model.model.as_deref());
-    let own = Loaded::open(&source, args.model.model.as_deref().unwrap_or(Path::new("the demo model")))?;
+    let folder = args.model.model.as_deref().unwrap_or(Path::new("the demo model")).to_path_buf();
+    let own = Rc::new(Loaded { model: source.open()?, tokenizer: source.tokenizer()?, folder });
     let mut checkpoints = None;
     if !cases.is_empty() {
-        let known = checkpoints.insert(Checkpoints::new(own.clone(), args.model.model.is_none())?);
-        // What was named runs or is refused, before the operations take their time.
+        // Cases for other weights than --model's are not made.
+        let work = args.model.model.is_none().then(interrupt::temporary_folder).transpose();
+        let work = work.map_err(|error| CliError::failed("a temporary folder", error))?;
+        let known = checkpoints.insert(Checkpoints::new(own.clone(), work));
+        // What was named runs or is refused, before the operations take their time; of the others those that can run.
+        if args.case.is_empty() {
+            cases = choose(cases, args, known, &mut notes);
+        }
         for case in cases.iter().filter(|_| !args.case.is_empty()) {
-            known.of(case)?.map_err(|error| CliError::failed("--case", error))?;
+            known.of(case).map_err(|error| CliError::failed("--case", error))?;
         }
     }
     let opened = machine::open(&args.model, &progress)?;
@@ -84,12 +87,22 @@ fn cases(args: &ConformanceArgs) -> Result<(Vec<Case>, Vec<String>)> {
         notes.push(format!("no golden cases: there is no folder {COMMITTED} here, and no --case was given"));
         return Ok((Vec::new(), notes));
     }
-    let mut cases = Case::open_all(committed).map_err(failed)?;
-    if args.quick && args.model.model.is_none() && cases.len() > QUICK_CASES {
-        notes.push(format!("--quick: {QUICK_CASES} of {} golden cases", cases.len()));
-        cases.truncate(QUICK_CASES);
+    Ok((Case::open_all(committed).map_err(failed)?, notes))
+}
+
+/// Of the committed cases those made for `--model`, and with `--quick` the quickest that together touch every stage.
+fn choose(all: Vec<Case>, args: &ConformanceArgs, known: &Checkpoints, notes: &mut Vec<String>) -> Vec<Case> {
+    let fits = |case: &Case| args.model.model.is_none() || known.has(case);
+    let (mut cases, others): (Vec<_>, Vec<_>) = all.into_iter().partition(fits);
+    if !others.is_empty() {
+        notes.push(format!("{} golden cases are for other weights and did not run", others.len()));
     }
-    Ok((cases, notes))
+    if args.quick {
+        let of = cases.len();
+        cases = quick(cases);
+        notes.push(format!("--quick: {} of {of} golden cases", cases.len()));
+    }
+    cases
 }
 
 /// Everything that was asked for, checked.
@@ -135,22 +148,10 @@ impl Work for Run<'_> {
 
         let mut pictures = Vec::new();
         if let Some(mut checkpoints) = self.checkpoints.take() {
-            let own_only = self.args.model.model.is_some();
-            let all = std::mem::take(&mut self.cases);
-            // What was named runs; of the committed cases a model runs those made for it.
-            let (cases, others): (Vec<_>, Vec<_>) = all
-                .into_iter()
-                .partition(|case| !own_only || !self.args.case.is_empty() || checkpoints.has(case));
-            if !others.is_empty() {
-                self.notes
-                    .push(format!("{} golden cases are for other weights and did not run", others.len()));
-            }
-            for case in &cases {
+            for case in &self.cases {
                 let (result, _) = progress.stage(&case.name, |_| {
-                    let loaded = checkpoints.of(case)?;
-                    Ok(loaded
-                        .map_err(RunCaseError::from)
-                        .and_then(|own| run_case(backend, word, case, &own.model, &own.tokenizer)))
+                    let loaded = checkpoints.of(case).map_err(RunCaseError::from);
+                    Ok(loaded.and_then(|own| run_case(backend, word, case, &own.model, &own.tokenizer)))
                 })?;
                 match result {
                     Ok(Outcome { rows: judged, picture, official }) => {
@@ -286,65 +287,6 @@ fn equal_latents<B: Machine>(
     Ok(())
 }
 
-/// An opened model with its tokenizer.
-struct Loaded {
-    model: Model,
-    tokenizer: Tokenizer,
-    /// Where it is, for messages.
-    folder: PathBuf,
-}
-
-impl Loaded {
-    fn open(source: &Source, folder: &Path) -> Result<Rc<Self>> {
-        let (model, tokenizer) = (source.open()?, source.tokenizer()?);
-        Ok(Rc::new(Self { model, tokenizer, folder: folder.to_path_buf() }))
-    }
-}
-
-/// The checkpoints that the cases ask for, by SHA-256: the model that was asked for, and synthetic ones, each made once.
-struct Checkpoints {
-    known: BTreeMap<String, Rc<Loaded>>,
-    /// Where synthetic ones are made; `None` when cases must be for the model that was asked for.
-    work: Option<tempfile::TempDir>,
-    own: Rc<Loaded>,
-}
-
-impl Checkpoints {
-    /// Starts from the model that was asked for; reads all its weights.
-    fn new(own: Rc<Loaded>, synthetic: bool) -> Result<Self> {
-        let work = synthetic.then(interrupt::temporary_folder).transpose();
-        let work = work.map_err(|error| CliError::failed("a temporary folder", error))?;
-        Ok(Self { known: BTreeMap::from([(own.model.sha256(), own.clone())]), work, own })
-    }
-
-    /// Whether the checkpoint of `case` is there without making it.
-    fn has(&self, case: &Case) -> bool {
-        self.known.contains_key(&case.checkpoint.sha256)
-    }
-
-    /// The checkpoint of `case`; the inner error is a case that does not fit what is there or can be made.
-    fn of(&mut self, case: &Case) -> Result<std::result::Result<Rc<Loaded>, CaseError>> {
-        let wanted = &case.checkpoint;
-        if let Some(loaded) = self.known.get(&wanted.sha256) {
-            return Ok(Ok(loaded.clone()));
-        }
-        let preset = Preset::from_str(&wanted.config, true).ok().filter(|_| wanted.config != "demo");
-        let loaded = match (&self.work, preset) {
-            (Some(work), Some(preset)) => {
-                let folder = work.path().join(format!("{}-{}", wanted.config, wanted.seed));
-                synth::write(&preset.sizes(), wanted.seed, &folder)
-                    .map_err(|error| CliError::failed(folder.display(), error))?;
-                Loaded::open(&Source::new(Some(&folder)), &folder)?
-            }
-            _ => self.own.clone(),
-        };
-        let sha256 = loaded.model.sha256();
-        let checked = case.check_weights(&sha256, &loaded.folder);
-        self.known.insert(sha256, loaded.clone());
-        Ok(checked.map(|()| loaded))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -356,6 +298,12 @@ mod tests {
             Some(crate::options::Command::Conformance(args)) => args,
             other => panic!("conformance expected, {other:?} found"),
         }
+    }
+
+    fn own() -> Rc<Loaded> {
+        let source = Source::new(None);
+        let (model, tokenizer) = (source.open().unwrap(), source.tokenizer().unwrap());
+        Rc::new(Loaded { model, tokenizer, folder: "the demo model".into() })
     }
 
     #[test]
@@ -386,13 +334,31 @@ mod tests {
     }
 
     #[test]
+    fn a_quick_run_makes_no_large_checkpoint_and_a_model_runs_its_own_cases() {
+        let committed =
+            || Case::open_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(COMMITTED)).unwrap();
+        let known = Checkpoints::new(own(), None);
+        let names = |args: &[&str]| {
+            let mut notes = Vec::new();
+            let cases = choose(committed(), &arguments(args), &known, &mut notes);
+            (cases.into_iter().map(|case| case.name).collect::<Vec<_>>(), notes)
+        };
+        let (quick, notes) = names(&["--quick"]);
+        assert!(quick.iter().all(|name| name.starts_with("tiny")), "{quick:?}");
+        assert!(notes[0].ends_with(&format!("of {} golden cases", committed().len())), "{notes:?}");
+        assert_eq!(names(&[]), (committed().into_iter().map(|case| case.name).collect(), vec![]));
+        let (demo, _) = names(&["--model", "demo"]);
+        assert!(!demo.is_empty() && demo.iter().all(|name| name.starts_with("demo")), "{demo:?}");
+        assert_eq!(names(&["--model", "demo", "--quick"]).0.len(), 1);
+    }
+
+    #[test]
     fn a_case_for_other_weights_is_a_row_that_fails_and_says_how_to_make_them() {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../golden/cases/tiny-16x16-cfg1");
         let case = Case::open(&golden).unwrap();
-        let own = Loaded::open(&Source::new(None), Path::new("the demo model")).unwrap();
-        let mut checkpoints = Checkpoints::new(own, false).unwrap();
+        let mut checkpoints = Checkpoints::new(own(), None);
         assert!(!checkpoints.has(&case));
-        let error = checkpoints.of(&case).unwrap().err().expect("other weights");
+        let error = checkpoints.of(&case).err().expect("other weights");
         let row = cannot_run(&case, Word::Measured, &error.into());
         assert!(!row.passes() && row.detail.contains("synth --config tiny --seed 1"), "{row}");
     }

@@ -42,6 +42,14 @@ pub enum CaseError {
         /// The array.
         name: String,
     },
+    /// The checkpoint cannot be made or opened.
+    #[error("{folder}: {reason}")]
+    Checkpoint {
+        /// Its folder.
+        folder: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// The checkpoint is not the one that the case was made with.
     #[error("{case}: made with weights {expected}, these are {found}; make the checkpoint again: {command}")]
     Weights {
@@ -91,6 +99,8 @@ pub struct CheckpointName {
     pub seed: u64,
     /// SHA-256 of the weights.
     pub sha256: String,
+    /// Bytes of the weight files; `None` when the case does not say.
+    pub bytes: Option<u64>,
 }
 
 impl CheckpointName {
