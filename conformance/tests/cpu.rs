@@ -1,6 +1,6 @@
 //! The CPU backend against the scalar oracle, bit for bit, on every instruction set and number of threads.
 
-use moss_conformance::battery::{Demand, MODEL_OPERATIONS, all, at_model_sizes};
+use moss_conformance::battery::{Demand, Draws, MODEL_OPERATIONS, OPERATIONS, all, at_model_sizes, drawn};
 use moss_golden::synth::Preset;
 use moss_reference::cpu::CpuBackend;
 use moss_reference::files::ModelSource;
@@ -20,6 +20,20 @@ fn every_path_has_the_oracles_bits_on_any_number_of_threads() {
     for summary in &summaries {
         eprintln!("{summary}");
         assert!(summary.cases >= 3 * backends.len(), "{summary}");
+    }
+}
+
+#[test]
+fn drawn_cases_have_the_oracles_bits() {
+    let isas = Isa::available().into_iter().enumerate();
+    let backends: Vec<_> =
+        isas.map(|(i, isa)| CpuBackend::with_isa(isa, 1 + i % 3).expect("threads")).collect();
+    let draws = Draws { cases: 48, seed: 1, grain: 1 };
+    for op in OPERATIONS {
+        let summary = drawn(op, &backends, Demand::Bits, draws, &|_| false);
+        let summary = summary.unwrap_or_else(|error| panic!("{error}"));
+        eprintln!("{summary}");
+        assert_eq!(summary.cases, 48 * backends.len(), "{summary}");
     }
 }
 

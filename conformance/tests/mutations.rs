@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use half::bf16;
-use moss_conformance::battery::{self, Demand};
+use moss_conformance::battery::{self, Demand, Draws};
 use moss_conformance::golden::{Case, run_case};
 use moss_conformance::row::{Row, Word};
 use moss_golden::synth::{self, Preset};
@@ -23,6 +23,8 @@ enum Fault {
     None,
     /// `linear` without an epilogue cuts its sums to bf16 instead of rounding them.
     Truncation,
+    /// `linear` without an epilogue forgets the last of more than 16 inputs.
+    LostTail,
     /// The DiT's rotary embedding has its cosine and sine swapped.
     SwappedRope,
     /// The last block has the first one's weights.
@@ -93,10 +95,17 @@ impl Backend for Faulty {
     }
 
     fn linear(&self, x: &T, w: &T, bias: Option<&T>, epilogue: Epilogue<'_, T>) -> Result<T> {
+        let host = |x: &T| self.cpu.download(x).map(|data| data.to_f32());
+        if self.fault == Fault::LostTail && matches!(epilogue, Epilogue::None) && x.shape()[1] > 16 {
+            let (mut values, [rows, k]) = (host(x)?, [x.shape()[0], x.shape()[1]]);
+            values.chunks_mut(k).for_each(|row| row[k - 1] = 0.0);
+            let x = HostData::Bf16(values.into_iter().map(bf16::from_f32).collect());
+            let x = self.cpu.upload(x, &[rows, k])?;
+            return self.cpu.linear(&x, w, bias, epilogue);
+        }
         if self.fault != Fault::Truncation || !matches!(epilogue, Epilogue::None) {
             return self.cpu.linear(x, w, bias, epilogue);
         }
-        let host = |x: &T| self.cpu.download(x).map(|data| data.to_f32());
         let (values, weights, bias) = (host(x)?, host(w)?, bias.map(host).transpose()?);
         let (k, n) = (x.shape()[1], w.shape()[0]);
         let cut = values.chunks(k).flat_map(|x| {
@@ -184,6 +193,18 @@ fn a_truncated_sum_is_found_in_the_text_and_by_the_operations_row() {
         );
         assert!(row.passes() == passes && row.name.starts_with(op), "{row}");
     }
+}
+
+#[test]
+fn a_lost_input_is_drawn_and_shrunk() {
+    let backend = [Faulty { cpu: CpuBackend::new().unwrap(), fault: Fault::LostTail }];
+    let draws = Draws { cases: 64, seed: 1, grain: 1 };
+    let found = |op| battery::drawn(op, &backend, Demand::Bits, draws, &|_| false);
+    let message = found("linear").unwrap_err().to_string();
+    assert!(message.starts_with("drawn with seed 1 and shrunk: faulty: linear "), "{message}");
+    // The fewest inputs that lose one, and no output, bias, epilogue or extreme that is not needed.
+    assert!(message.contains(", 17] x [1, 17], bias false, None, Normal(1.0): "), "{message}");
+    assert_eq!(found("norm").unwrap().cases, 64);
 }
 
 #[test]

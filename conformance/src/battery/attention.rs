@@ -6,6 +6,8 @@ use moss_reference::backend::{self, ATTENTION_BLOCK, Backend, BackendError, DTyp
 use moss_reference::model::config::ModelConfig;
 
 use super::Case;
+#[cfg(feature = "drawn")]
+use super::drawn::Draw;
 use super::inputs::{Fill, Host, Rng};
 use crate::bounded::Bounded;
 use crate::compare::F32_ROUNDOFF;
@@ -105,6 +107,33 @@ pub(super) fn model_cases(config: &ModelConfig) -> Vec<Attention> {
         }
     };
     kinds.into_iter().map(case).collect()
+}
+
+/// A drawn case; where widths are multiples of 16, bf16 heads have an official width.
+#[cfg(feature = "drawn")]
+pub(super) fn drawn(draw: &Draw) -> Attention {
+    let (segments, kv_heads) = (draw.segments(), draw.heads.min(2));
+    let dtype = if draw.options[0] { DType::F32 } else { DType::Bf16 };
+    let dim = match dtype {
+        DType::Bf16 if draw.grain > 1 => 128 << usize::from(draw.options[2]),
+        _ => draw.inputs,
+    };
+    let mut rng = draw.rng();
+    let fill = draw.fill([Fill::Normal(1.0), Fill::Extreme(20.0), Fill::OneHot(30.0)]);
+    let mut tensor = |width| match dtype {
+        DType::Bf16 => rng.bf16(&[draw.tokens, width], fill),
+        DType::F32 => rng.f32(&[draw.tokens, width], fill),
+    };
+    Attention {
+        q: tensor(draw.ratio * kv_heads * dim),
+        k: tensor(kv_heads * dim),
+        v: tensor(draw.gap + kv_heads * (dim + draw.gap)),
+        v_heads: Heads { first: draw.gap, step: dim + draw.gap, count: kv_heads, dim },
+        scale: 1.0 / (dim as f64).sqrt(),
+        causal: draw.options[1],
+        segments,
+        fill,
+    }
 }
 
 impl Case for Attention {

@@ -4,6 +4,8 @@ use moss_reference::backend::{Backend, BackendError, DeltaHeads, Role};
 use moss_reference::model::config::ModelConfig;
 
 use super::Case;
+#[cfg(feature = "drawn")]
+use super::drawn::Draw;
 use super::inputs::{Fill, Host, Rng};
 use crate::bounded::Bounded;
 use crate::compare::{BF16_ROUNDOFF, F32_ROUNDOFF};
@@ -119,6 +121,27 @@ impl Column {
         let relative = q_error + (q.len() as f64 / 4.0 + 3.0) * F32_ROUNDOFF;
         let error = length(q) * (self.error * (1.0 + relative) + length(&self.s) * relative * 1.01);
         Bounded::new(value, error + f64::from(f32::MIN_POSITIVE)).bf16()
+    }
+}
+
+/// A drawn case; where widths are multiples of 16, keys have the official width and values a multiple of 32.
+#[cfg(feature = "drawn")]
+pub(super) fn drawn(draw: &Draw) -> Delta {
+    let (key_heads, value_heads) = (draw.heads.min(2), draw.heads.min(2) * draw.ratio);
+    let (key_dim, value_dim) = match draw.grain {
+        1 => (4 * draw.inputs.div_ceil(4), draw.outputs),
+        _ => (128, 2 * draw.outputs),
+    };
+    let mut rng = draw.rng();
+    let fill = draw.fill([Fill::Normal(1.0), Fill::Extreme(50.0), Fill::OneHot(3.0)]);
+    Delta {
+        qkv: rng.bf16(&[draw.tokens, 2 * key_heads * key_dim + value_heads * value_dim], fill),
+        ba: rng.bf16(&[draw.tokens, 2 * value_heads], Fill::Normal(2.0)),
+        a_log: rng.f32(&[value_heads], Fill::Normal(1.0)),
+        dt_bias: rng.f32(&[value_heads], Fill::Normal(1.0)),
+        heads: DeltaHeads { key_heads, value_heads, key_dim, value_dim },
+        segments: draw.segments(),
+        fill,
     }
 }
 

@@ -4,6 +4,8 @@ use moss_reference::backend::{Backend, BackendError, Heads, Role};
 use moss_reference::model::config::ModelConfig;
 
 use super::Case;
+#[cfg(feature = "drawn")]
+use super::drawn::Draw;
 use super::inputs::{Fill, Host, Rng};
 use crate::bounded::Bounded;
 
@@ -24,6 +26,18 @@ pub(super) fn concat_cases() -> Vec<Concat> {
         Concat { parts: f32.clone(), rows: 2..4 },
         Concat { parts: f32[..1].to_vec(), rows: 1..2 },
     ]
+}
+
+/// A drawn case.
+#[cfg(feature = "drawn")]
+pub(super) fn concat_drawn(draw: &Draw) -> Concat {
+    let (mut rng, fill) = (draw.rng(), Fill::Extreme(1e30));
+    let rows = draw.tokens + draw.heads;
+    let parts = [draw.tokens, draw.heads].map(|rows| match draw.options[0] {
+        true => rng.f32(&[rows, draw.inputs], fill),
+        false => rng.bf16(&[rows, draw.inputs], fill),
+    });
+    Concat { parts: parts.to_vec(), rows: draw.cut % rows..rows }
 }
 
 impl Case for Concat {
@@ -68,6 +82,12 @@ pub(super) fn to_bf16_cases() -> Vec<ToBf16> {
     cases
 }
 
+/// A drawn case.
+#[cfg(feature = "drawn")]
+pub(super) fn to_bf16_drawn(draw: &Draw) -> ToBf16 {
+    ToBf16 { x: draw.rng().f32(&[draw.tokens, draw.inputs], Fill::Extreme(1e38)) }
+}
+
 impl Case for ToBf16 {
     fn name(&self) -> String {
         format!("to_bf16 {:?}", self.x.shape)
@@ -105,6 +125,20 @@ pub(super) fn sigmoid_gate_cases() -> Vec<SigmoidGate> {
         }
     }
     cases
+}
+
+/// A drawn case.
+#[cfg(feature = "drawn")]
+pub(super) fn sigmoid_gate_drawn(draw: &Draw) -> SigmoidGate {
+    let &Draw { tokens, inputs: dim, heads: count, gap, .. } = draw;
+    let mut rng = draw.rng();
+    let fill = draw.fill([Fill::Normal(2.0), Fill::Extreme(100.0), Fill::OneHot(-90.0)]);
+    SigmoidGate {
+        x: rng.bf16(&[tokens, count * dim], fill),
+        gate: rng.bf16(&[tokens, gap + count * (dim + gap)], fill),
+        heads: Heads { first: gap, step: dim + gap, count, dim },
+        fill,
+    }
 }
 
 impl Case for SigmoidGate {
@@ -154,6 +188,19 @@ pub(super) fn causal_conv_cases() -> Vec<CausalConv> {
         }
     }
     cases
+}
+
+/// A drawn case.
+#[cfg(feature = "drawn")]
+pub(super) fn causal_conv_drawn(draw: &Draw) -> CausalConv {
+    let mut rng = draw.rng();
+    let fill = draw.fill([Fill::Normal(1.0), Fill::Extreme(100.0), Fill::OneHot(5.0)]);
+    CausalConv {
+        x: rng.bf16(&[draw.tokens, draw.inputs], fill),
+        w: rng.bf16(&[draw.inputs, draw.heads + usize::from(draw.options[0])], Fill::Normal(1.0)),
+        segments: draw.segments(),
+        fill,
+    }
 }
 
 /// The causal convolution over a model's channels.
@@ -232,6 +279,22 @@ pub(super) fn euler_cases() -> Vec<Euler> {
         }
     }
     cases
+}
+
+/// A drawn case.
+#[cfg(feature = "drawn")]
+pub(super) fn euler_drawn(draw: &Draw) -> Euler {
+    let mut rng = draw.rng();
+    let fill = draw.fill([Fill::Normal(1.0), Fill::Extreme(1e6), Fill::OneHot(3.0)]);
+    let shape = [draw.tokens, draw.inputs];
+    Euler {
+        x: rng.f32(&shape, fill),
+        v_cond: rng.bf16(&shape, fill),
+        v_uncond: draw.options[0].then(|| rng.bf16(&shape, fill)),
+        cfg: 8.0 * rng.uniform(),
+        dt: -rng.uniform(),
+        fill,
+    }
 }
 
 impl Case for Euler {

@@ -4,6 +4,8 @@ use moss_reference::backend::{self, Backend, BackendError, Conv2d, Role};
 use moss_reference::model::config::ModelConfig;
 
 use super::Case;
+#[cfg(feature = "drawn")]
+use super::drawn::Draw;
 use super::inputs::{Fill, Host, Rng};
 use crate::bounded::Bounded;
 
@@ -38,6 +40,19 @@ pub(super) fn unpack_cases() -> Vec<Unpack> {
             width,
         })
         .collect()
+}
+
+/// A drawn case.
+#[cfg(feature = "drawn")]
+pub(super) fn unpack_drawn(draw: &Draw) -> Unpack {
+    let mut rng = draw.rng();
+    let fill = draw.fill([Fill::Normal(1.0), Fill::Extreme(1e4), Fill::OneHot(2.0)]);
+    Unpack {
+        x: rng.f32(&[draw.heads * draw.tokens, 4 * draw.inputs], fill),
+        mean: rng.f32(&[4 * draw.inputs], Fill::Normal(1.0)),
+        var: positive(&mut rng, 4 * draw.inputs),
+        width: draw.tokens,
+    }
 }
 
 impl Case for Unpack {
@@ -133,6 +148,27 @@ pub(super) fn conv_model_cases(config: &ModelConfig) -> Vec<Conv> {
         });
     }
     cases
+}
+
+/// A drawn case.
+#[cfg(feature = "drawn")]
+pub(super) fn conv_drawn(draw: &Draw) -> Conv {
+    let &Draw { inputs, outputs, heads: height, options: [wide, upsample, residual], .. } = draw;
+    // A few columns: the formula takes its time over 9 products of each.
+    let (width, scale) = (draw.tokens.div_ceil(4), if upsample { 2 } else { 1 });
+    let mut rng = draw.rng();
+    let fill = draw.fill([Fill::Normal(1.0), Fill::Extreme(50.0), Fill::OneHot(9.0)]);
+    let w_shape: &[usize] = if wide { &[outputs, inputs, 3, 3] } else { &[outputs, inputs] };
+    let taps: usize = w_shape[1..].iter().product();
+    Conv {
+        x: rng.f32(&[height, width, inputs], fill),
+        norm: (draw.ratio > 1).then(|| (rng.f32(&[2, inputs], Fill::Normal(1.0)), draw.ratio == 3)),
+        w: rng.f32(w_shape, Fill::Normal(1.0 / (taps as f32).sqrt())),
+        bias: rng.f32(&[outputs], Fill::Normal(1.0)),
+        upsample,
+        residual: residual.then(|| rng.f32(&[height * scale, width * scale, outputs], Fill::Normal(1.0))),
+        fill,
+    }
 }
 
 impl Case for Conv {
@@ -244,6 +280,21 @@ pub(super) fn group_norm_cases() -> Vec<GroupNorm> {
         }
     }
     cases
+}
+
+/// A drawn case.
+#[cfg(feature = "drawn")]
+pub(super) fn group_norm_drawn(draw: &Draw) -> GroupNorm {
+    let channels = draw.ratio * draw.inputs;
+    let mut rng = draw.rng();
+    let fill = draw.fill([Fill::Normal(1.0), Fill::Extreme(1e3), Fill::OneHot(40.0)]);
+    GroupNorm {
+        x: rng.f32(&[draw.heads, draw.tokens, channels], fill),
+        groups: if draw.options[0] { draw.inputs } else { draw.ratio },
+        weight: rng.f32(&[channels], Fill::Normal(1.0)),
+        bias: rng.f32(&[channels], Fill::Normal(1.0)),
+        fill,
+    }
 }
 
 impl Case for GroupNorm {

@@ -4,6 +4,8 @@ use moss_reference::backend::{Backend, BackendError, Epilogue, Glu, Role};
 use moss_reference::model::config::ModelConfig;
 
 use super::Case;
+#[cfg(feature = "drawn")]
+use super::drawn::Draw;
 use super::inputs::{Fill, Host, Rng};
 use crate::bounded::Bounded;
 
@@ -73,6 +75,27 @@ pub(super) fn linear_cases() -> Vec<Linear> {
         }
     }
     cases
+}
+
+/// A drawn case.
+#[cfg(feature = "drawn")]
+pub(super) fn linear_drawn(draw: &Draw) -> Linear {
+    let &Draw { tokens, inputs: k, outputs: n, options, .. } = draw;
+    let (mut rng, fill) = (draw.rng(), draw.fill(FILLS));
+    Linear {
+        x: rng.bf16(&[tokens, k], fill),
+        w: rng.bf16(&[n, k], Fill::Normal(1.0 / (k as f32).sqrt())),
+        bias: options[0].then(|| rng.bf16(&[n], Fill::Normal(1.0))),
+        residual: rng.bf16(&[tokens, n], Fill::Normal(1.0)),
+        gate: rng.bf16(&[1, n], Fill::Normal(1.0)),
+        kind: match (options[1], options[2]) {
+            (false, false) => Kind::None,
+            (false, true) => Kind::Silu,
+            (true, false) => Kind::Residual,
+            (true, true) => Kind::GatedResidual,
+        },
+        fill,
+    }
 }
 
 /// The matrix products of a model's blocks and layers, for few tokens.
@@ -165,6 +188,20 @@ pub(super) fn glu_cases() -> Vec<LinearGlu> {
         }
     }
     cases
+}
+
+/// A drawn case.
+#[cfg(feature = "drawn")]
+pub(super) fn glu_drawn(draw: &Draw) -> LinearGlu {
+    let &Draw { tokens, inputs: k, outputs: f, options, .. } = draw;
+    let (mut rng, fill) = (draw.rng(), draw.fill(FILLS));
+    LinearGlu {
+        x: rng.bf16(&[tokens, k], fill),
+        w: rng.bf16(&[2 * f, k], Fill::Normal(3.0 / (k as f32).sqrt())),
+        bias: options[0].then(|| rng.bf16(&[2 * f], Fill::Normal(1.0))),
+        glu: if options[1] { Glu::Situ } else { Glu::Silu },
+        fill,
+    }
 }
 
 /// The gated units of a model, for few tokens.

@@ -4,6 +4,8 @@
 
 mod attention;
 mod delta;
+#[cfg(feature = "drawn")]
+mod drawn;
 mod elementwise;
 mod image;
 mod inputs;
@@ -18,6 +20,8 @@ use crate::bounded::Bounded;
 use crate::compare::{CompareError, Comparison, compare, same_bits};
 use crate::row::{Row, Rule, Word};
 
+#[cfg(feature = "drawn")]
+pub use drawn::{Draws, drawn};
 use inputs::Stored;
 pub use inputs::{Fill, Host, Rng};
 
@@ -52,6 +56,14 @@ pub enum BatteryError {
         /// What the backend said.
         source: BackendError,
     },
+    /// A drawn case failed; it was shrunk to this one.
+    #[error("drawn with seed {seed} and shrunk: {source}")]
+    Drawn {
+        /// The seed of the draws.
+        seed: u64,
+        /// What the smallest failing case showed.
+        source: Box<BatteryError>,
+    },
 }
 
 /// What the cases of one operation showed.
@@ -67,6 +79,21 @@ pub struct Summary {
     pub elements: usize,
     /// The case that used most of its budget against f64, and its comparison.
     pub worst: Option<(String, Comparison)>,
+}
+
+impl Summary {
+    /// Both together: sums, and the worse of the two worst cases.
+    #[must_use]
+    fn and(self, other: Self) -> Self {
+        let used = |worst: &Option<(String, Comparison)>| worst.as_ref().map(|(_, c)| c.worst.budget_used);
+        Self {
+            op: self.op,
+            cases: self.cases + other.cases,
+            refused: self.refused + other.refused,
+            elements: self.elements + other.elements,
+            worst: if used(&other.worst) > used(&self.worst) { other.worst } else { self.worst },
+        }
+    }
 }
 
 /// What an operation showed, as a line of a report in the group `group`; an operation that broke is named by its row.

@@ -1,9 +1,11 @@
 //! Cases of `norm`, `head_norm_rope` and `gated_norm`.
 
-use moss_reference::backend::{self, Backend, BackendError, Heads, Modulation, NormKind, Role};
+use moss_reference::backend::{self, Backend, BackendError, Heads, HostData, Modulation, NormKind, Role};
 use moss_reference::model::config::ModelConfig;
 
 use super::Case;
+#[cfg(feature = "drawn")]
+use super::drawn::Draw;
 use super::inputs::{Fill, Host, Rng};
 use crate::bounded::Bounded;
 
@@ -81,6 +83,24 @@ pub(super) fn norm_model_cases(config: &ModelConfig) -> Vec<Norm> {
     sizes.into_iter().map(case).collect()
 }
 
+/// A drawn case.
+#[cfg(feature = "drawn")]
+pub(super) fn norm_drawn(draw: &Draw) -> Norm {
+    let &Draw { tokens, inputs: width, options, .. } = draw;
+    let mut rng = draw.rng();
+    let fill = draw.fill([Fill::Normal(1.0), Fill::Extreme(1e15), Fill::OneHot(3e4)]);
+    let mut row = || rng.bf16(&[1, width], Fill::Normal(0.5));
+    let modulation = options[0].then(|| (row(), row()));
+    Norm {
+        x: rng.bf16(&[tokens, width], fill),
+        weight: rng.bf16(&[width], Fill::Normal(1.0)),
+        modulation,
+        eps: 1e-6,
+        kind: KINDS[usize::from(options[1])],
+        fill,
+    }
+}
+
 impl Case for Norm {
     fn name(&self) -> String {
         let modulated = self.modulation.is_some();
@@ -141,20 +161,14 @@ pub(super) fn head_norm_rope_cases() -> Vec<HeadNormRope> {
                 for (first, gap, count) in [(0, 0, 3), (5, 3, 2), (dim, dim, 1)] {
                     let heads = Heads { first, step: dim + gap, count, dim };
                     let tokens = [1, 2, 17, 65][i % 4];
-                    let angles = rng.f32(&[tokens, rotary], Fill::Normal(3.0)).data.to_f32();
-                    let table = |f: fn(f32) -> f32| Host {
-                        shape: vec![tokens, rotary],
-                        data: backend::HostData::Bf16(
-                            angles.iter().map(|&a| half::bf16::from_f32(f(a))).collect(),
-                        ),
-                    };
+                    let (cos, sin) = tables(&mut rng, tokens, rotary);
                     cases.push(HeadNormRope {
                         // Rows end behind the last head, or one column later.
                         x: rng.bf16(&[tokens, first + count * (dim + gap) + first % 2], fill),
                         heads,
                         weight: rng.bf16(&[dim], Fill::Normal(1.0)),
-                        cos: table(f32::cos),
-                        sin: table(f32::sin),
+                        cos,
+                        sin,
                         eps: 1e-6,
                         kind,
                         fill,
@@ -164,6 +178,37 @@ pub(super) fn head_norm_rope_cases() -> Vec<HeadNormRope> {
         }
     }
     cases
+}
+
+/// Cosines and sines of some angles, bf16 `[tokens, rotary]`.
+fn tables(rng: &mut Rng, tokens: usize, rotary: usize) -> (Host, Host) {
+    let angles = rng.f32(&[tokens, rotary], Fill::Normal(3.0)).data.to_f32();
+    let table = |f: fn(f32) -> f32| Host {
+        shape: vec![tokens, rotary],
+        data: HostData::Bf16(angles.iter().map(|&a| half::bf16::from_f32(f(a))).collect()),
+    };
+    (table(f32::cos), table(f32::sin))
+}
+
+/// A drawn case.
+#[cfg(feature = "drawn")]
+pub(super) fn head_norm_rope_drawn(draw: &Draw) -> HeadNormRope {
+    let &Draw { tokens, heads: count, gap, options, .. } = draw;
+    let dim = 2 * draw.inputs;
+    let rotary = if options[0] { draw.inputs } else { draw.inputs.div_ceil(2) };
+    let mut rng = draw.rng();
+    let fill = draw.fill([Fill::Normal(1.0), Fill::Extreme(1e4), Fill::OneHot(7.0)]);
+    let (cos, sin) = tables(&mut rng, tokens, rotary);
+    HeadNormRope {
+        x: rng.bf16(&[tokens, gap + count * (dim + gap)], fill),
+        heads: Heads { first: gap, step: dim + gap, count, dim },
+        weight: rng.bf16(&[dim], Fill::Normal(1.0)),
+        cos,
+        sin,
+        eps: 1e-6,
+        kind: KINDS[usize::from(options[1])],
+        fill,
+    }
 }
 
 impl Case for HeadNormRope {
@@ -235,6 +280,21 @@ pub(super) fn gated_norm_cases() -> Vec<GatedNorm> {
         }
     }
     cases
+}
+
+/// A drawn case.
+#[cfg(feature = "drawn")]
+pub(super) fn gated_norm_drawn(draw: &Draw) -> GatedNorm {
+    let mut rng = draw.rng();
+    let fill = draw.fill([Fill::Normal(1.0), Fill::Extreme(60.0), Fill::OneHot(200.0)]);
+    let shape = [draw.tokens, draw.inputs * draw.heads];
+    GatedNorm {
+        x: rng.bf16(&shape, fill),
+        z: rng.bf16(&shape, fill),
+        weight: rng.bf16(&[draw.inputs], Fill::Normal(1.0)),
+        eps: 1e-6,
+        fill,
+    }
 }
 
 impl Case for GatedNorm {

@@ -1,4 +1,4 @@
-use moss_conformance::battery::{Demand, all_served};
+use moss_conformance::battery::{Demand, Draws, OPERATIONS, all_served, drawn};
 use moss_hip::{Error, Options};
 use moss_reference::backend::BackendError;
 
@@ -33,5 +33,31 @@ fn battery_on_gfx1200() {
         &[("MOSS_EMULATE", "gfx1200"), ("MOSS_EMULATE_STREAMS", "early-copies")],
     ) {
         battery();
+    }
+}
+
+/// Few draws of widths that are served; another seed on each card.
+fn drawn_cases(seed: u64) {
+    let backend = [open(Options::default())];
+    for op in OPERATIONS {
+        let draws = Draws { cases: 6, seed, grain: 16 };
+        let summary = drawn(op, &backend, Demand::Bits, draws, &not_served);
+        let summary = summary.unwrap_or_else(|error| panic!("{error}"));
+        eprintln!("{summary}");
+        assert!(summary.cases >= 3, "{summary}");
+    }
+}
+
+#[test]
+fn drawn_on_gfx1100() {
+    if emulated("battery::drawn_on_gfx1100", &[("MOSS_EMULATE", "gfx1100")]) {
+        drawn_cases(1);
+    }
+}
+
+#[test]
+fn drawn_on_gfx1200() {
+    if emulated("battery::drawn_on_gfx1200", &[("MOSS_EMULATE", "gfx1200")]) {
+        drawn_cases(2);
     }
 }
