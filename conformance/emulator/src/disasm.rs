@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::inst::{Enc, Inst, Src};
 
 /// Name of a scalar register file entry.
-fn scalar(code: u8) -> String {
+pub(crate) fn scalar(code: u8) -> String {
     match code {
         0..=105 => format!("s{code}"),
         106 => "vcc_lo".to_owned(),

@@ -75,6 +75,23 @@ pub enum What {
         /// The earlier access and its wave.
         other: String,
     },
+    /// Two waves or workgroups touch the same global memory, and nothing orders them.
+    #[error("race at {address:#x}: this {access} and an earlier {other} are not ordered")]
+    GlobalRace {
+        /// First byte that both touch, at most one before it.
+        address: u64,
+        /// `read`, `write` or `atomic`.
+        access: &'static str,
+        /// The earlier access and who did it. With several threads it depends on them which of two
+        /// workgroups comes first.
+        other: String,
+    },
+    /// A scalar register that was never written.
+    #[error("read of {register}, which was never written")]
+    SgprUninitialised {
+        /// `s5`, `vcc_lo` ...
+        register: String,
+    },
     /// A vector register whose value depends on one that was never written.
     #[error("use of v{register}, which was never written, as {used_as}")]
     VgprUninitialised {
@@ -90,6 +107,12 @@ pub enum What {
         register: u32,
         /// First lane of the upper half that differs.
         lane: u32,
+    },
+    /// A matrix instruction while some lanes are off, for which no document says what it does.
+    #[error("WMMA with lanes switched off (EXEC is {exec:#010x})")]
+    WmmaInactive {
+        /// The active lanes.
+        exec: u32,
     },
     /// Waves ended while others wait.
     #[error("barrier not reached by all waves: waves {waiting:?} wait, waves {ended:?} have ended")]
@@ -130,8 +153,11 @@ impl What {
             Self::Misaligned { .. } => "misaligned access",
             Self::LdsUninitialised { .. } => "uninitialised LDS",
             Self::LdsRace { .. } => "LDS race",
+            Self::GlobalRace { .. } => "global memory race",
+            Self::SgprUninitialised { .. } => "uninitialised scalar register",
             Self::VgprUninitialised { .. } => "uninitialised register",
             Self::WmmaNotRepeated { .. } => "unrepeated half of a WMMA operand",
+            Self::WmmaInactive { .. } => "WMMA with lanes switched off",
             Self::Barrier { .. } => "barrier not reached by all waves",
             Self::BarrierTwice => "barrier signalled twice",
             Self::Budget { .. } => "instruction budget",

@@ -2,7 +2,8 @@
 
 use crate::{
     arch::Gen,
-    exec::{Flow, group::Group, wave::Wave},
+    exec::{Flow, group::Group, stop, wave::Wave},
+    fault::What,
 };
 
 /// What runs one instruction of one wave.
@@ -134,6 +135,54 @@ pub(crate) struct Mem {
     pub(crate) odd: bool,
 }
 
+/// The modifiers of an instruction as bits. Each shape names those it follows; any other stops.
+pub(crate) mod mods {
+    /// Negation of source 0; of sources 1 and 2 in the bits above.
+    pub(crate) const NEG: u16 = 1;
+    /// Absolute value of source 0 (negation of its high half when packed), and so on.
+    pub(crate) const ABS: u16 = 1 << 3;
+    /// OP_SEL of source 0, and so on.
+    pub(crate) const SEL: u16 = 1 << 6;
+    /// OP_SEL of the destination.
+    pub(crate) const SEL_D: u16 = 1 << 9;
+    pub(crate) const CLAMP: u16 = 1 << 10;
+    pub(crate) const OMOD: u16 = 1 << 11;
+    pub(crate) const DPP: u16 = 1 << 12;
+    /// What a float result allows.
+    pub(crate) const OUT: u16 = CLAMP | OMOD;
+
+    const fn of(bit: u16, n: usize) -> u16 {
+        bit * ((1 << n) - 1)
+    }
+
+    /// Negation of the first `n` sources.
+    pub(crate) const fn neg(n: usize) -> u16 {
+        of(NEG, n)
+    }
+
+    /// Negation and absolute value of the first `n` sources.
+    pub(crate) const fn signs(n: usize) -> u16 {
+        of(NEG, n) | of(ABS, n)
+    }
+
+    /// OP_SEL of the first `n` sources.
+    pub(crate) const fn sel(n: usize) -> u16 {
+        of(SEL, n)
+    }
+
+    /// The modifiers among `bits`, as assembly spells them.
+    pub(crate) fn names(bits: u16) -> &'static str {
+        match bits {
+            _ if bits & of(NEG, 3) != 0 => "neg",
+            _ if bits & of(ABS, 3) != 0 => "abs",
+            _ if bits & (of(SEL, 3) | SEL_D) != 0 => "op_sel",
+            _ if bits & CLAMP != 0 => "clamp",
+            _ if bits & OMOD != 0 => "omod",
+            _ => "dpp",
+        }
+    }
+}
+
 /// A decoded instruction.
 #[derive(Clone)]
 pub struct Inst {
@@ -155,6 +204,8 @@ pub struct Inst {
     pub(crate) opsel_hi: u8,
     pub(crate) clamp: bool,
     pub(crate) omod: u8,
+    /// Which modifiers are there: bits of [`mods`].
+    pub(crate) mods: u16,
     /// Literal or SIMM16.
     pub(crate) imm: u32,
     pub(crate) mem: Mem,
@@ -166,6 +217,44 @@ pub struct Inst {
 }
 
 impl Inst {
+    /// Collects the modifiers that the fields hold.
+    pub(crate) fn note_modifiers(&mut self) {
+        let bits = u16::from(self.neg) | u16::from(self.abs) << 3 | u16::from(self.opsel) << 6;
+        let flag = |on: bool, bit: u16| if on { bit } else { 0 };
+        self.mods = bits
+            | flag(self.clamp, mods::CLAMP)
+            | flag(self.omod != 0, mods::OMOD)
+            | flag(self.dpp.is_some(), mods::DPP);
+    }
+
+    /// Stops at a modifier that the instruction does not follow.
+    #[inline(always)]
+    pub(crate) fn only(&self, followed: u16) -> Flow {
+        if self.mods & !followed == 0 { Ok(()) } else { self.unfollowed(followed) }
+    }
+
+    #[cold]
+    fn unfollowed(&self, followed: u16) -> Flow {
+        stop(What::NotEmulated(format!("{} with {}", self.row.name, mods::names(self.mods & !followed))))
+    }
+
+    /// [`Inst::only`] for 16-bit operands: OP_SEL picks halves of the first `n` registers, and a constant is
+    /// what its type says. What a float constant is to an integer, or OP_SEL to a constant, is not documented.
+    pub(crate) fn only16(&self, n: usize, float: bool, followed: u16) -> Flow {
+        self.only(followed | mods::sel(n))?;
+        for (k, src) in self.src.iter().enumerate().take(n) {
+            let constant = matches!(src, Src::Inline(_) | Src::Lit(_));
+            if constant && self.opsel >> k & 1 == 1 {
+                return stop(What::NotEmulated(format!("{} with op_sel of a constant", self.row.name)));
+            }
+            if !float && matches!(src, Src::Inline(240..)) {
+                let name = self.row.name;
+                return stop(What::NotEmulated(format!("{name} with a float constant")));
+            }
+        }
+        Ok(())
+    }
+
     /// Length in bytes: 4, 8 or 12.
     pub fn len_bytes(&self) -> usize {
         usize::from(self.len)

@@ -11,11 +11,14 @@ use std::{
 
 use crate::{
     arch::Gen,
+    decode::EXEC,
     disasm,
     exec::{
         Hit,
         group::Group,
-        wave::{State, Wave},
+        scalar::resume,
+        shadow::Shadow,
+        wave::{DX10_CLAMP, IEEE, State, Wave},
     },
     fault::{Fault, What},
     matrix_model::MatrixModel,
@@ -46,7 +49,7 @@ pub struct Options {
     pub threads: usize,
     /// Instructions that a wave may execute.
     pub budget: u64,
-    /// Look for LDS races and uninitialised LDS.
+    /// Look for races in LDS and global memory, and for LDS and scalar registers that nobody wrote.
     pub sanitize: bool,
     /// Count executed instructions by mnemonic.
     pub histogram: bool,
@@ -147,6 +150,7 @@ struct Launch<'a> {
     ranges: Vec<Range>,
     options: &'a Options,
     threads: usize,
+    shadow: Option<Shadow>,
 }
 
 /// Runs a kernel over `grid` workgroups of `block` work-items. `kernarg` holds the explicit arguments as
@@ -173,6 +177,7 @@ pub fn launch(
     ranges.sort_by_key(|r| r.start);
     let groups: u64 = grid.iter().map(|&g| u64::from(g)).product();
     let threads = if object.serial { 1 } else { options.threads.clamp(1, groups.min(256) as usize) };
+    let shadow = options.sanitize.then(|| Shadow::new(&ranges, groups, object.serial));
     let l = Launch {
         object,
         kernel: k,
@@ -184,6 +189,7 @@ pub fn launch(
         ranges,
         options,
         threads,
+        shadow,
     };
     l.run(groups).map_err(LaunchError::Fault)
 }
@@ -353,7 +359,7 @@ impl Launch<'_> {
         let g = Group::new(
             self.object.arch.generation,
             self.options.model,
-            self.options.sanitize,
+            self.shadow.as_ref(),
             self.lds,
             View::new(&self.ranges),
             self.object.base + self.object.code.start,
@@ -400,19 +406,23 @@ impl Launch<'_> {
     fn start(&self, w: &mut Wave, id: [u32; 3]) {
         let k = self.kernel;
         let entry = ((k.entry - self.object.code.start) / 4) as u32;
-        w.reset(entry, k.rsrc1 >> 12 & 0xff);
+        let flags = match self.object.arch.generation {
+            Gen::Gfx11 => ((k.rsrc1 >> 21 & 1) * DX10_CLAMP) | ((k.rsrc1 >> 23 & 1) * IEEE),
+            Gen::Gfx12 => DX10_CLAMP,
+        };
+        w.reset(entry, k.rsrc1 >> 12 & 0xff | flags, !self.options.sanitize);
         let [bx, by, bz] = self.block;
         let items = bx * by * bz;
         let first = u32::from(w.id) * 32;
         let live = (items - first).min(32);
-        w.s[126] = (u64::from(u32::MAX) >> (32 - live)) as u32;
-        w.s[127] = 0;
+        w.set_s(EXEC, (u64::from(u32::MAX) >> (32 - live)) as u32);
+        w.set_s(EXEC + 1, 0);
         // Work-item ids, ten bits each.
         for l in 0..live {
             let n = first + l;
             w.v[0][l as usize] = (n % bx) | (n / bx % by) << 10 | (n / bx / by) << 20;
         }
-        w.init[0] = w.s[126];
+        w.init[0] = w.exec();
         let mut at = 0u8;
         let mut wide = |w: &mut Wave, v: u64| {
             w.set_s64(at, v);
@@ -453,8 +463,8 @@ impl Launch<'_> {
             }
             Gen::Gfx12 => {
                 // TTMP9 and TTMP7.
-                w.s[117] = id[0];
-                w.s[115] = id[1] & 0xffff | id[2] << 16;
+                w.set_s(117, id[0]);
+                w.set_s(115, id[1] & 0xffff | id[2] << 16);
             }
         }
     }
@@ -462,7 +472,9 @@ impl Launch<'_> {
     /// Runs one workgroup to its end.
     fn group(&self, worker: &mut Worker<'_>, id: [u32; 3]) -> Result<(), Box<Fault>> {
         let count = worker.waves.len();
-        worker.group.reset(count as u32);
+        let [x, y, z] = id.map(u64::from);
+        let [gx, gy, _] = self.grid.map(u64::from);
+        worker.group.reset((x + gx * (y + gy * z)) as u32, count as u32);
         worker.waves.iter_mut().for_each(|w| self.start(w, id));
         let mut random = match self.options.order {
             Order::Shuffle(seed) => {
@@ -487,9 +499,7 @@ impl Launch<'_> {
             {
                 return Err(self.fault(worker, n, id, *hit));
             }
-            let w = &worker.waves[n];
-            // One instruction that waits is no progress.
-            let progressed = w.executed > before + u64::from(w.state == State::Barrier);
+            let progressed = worker.waves[n].executed > before;
             blocked = if progressed { 0 } else { blocked + 1 };
             let done = worker.waves.iter().all(|w| w.state == State::Ended);
             if done {
@@ -525,6 +535,13 @@ impl Launch<'_> {
         let code = &self.object.code;
         let (w, g) = (&mut worker.waves[n], &mut worker.group);
         let histogram = !worker.counts.is_empty();
+        if w.state == State::Barrier {
+            resume(w, g);
+            if w.state == State::Barrier {
+                return Ok(());
+            }
+            w.pc = w.next;
+        }
         let end = w.executed + quantum;
         while w.executed < end {
             let slot = code.index.get(w.pc as usize).copied().unwrap_or(NONE);
@@ -538,11 +555,17 @@ impl Launch<'_> {
             if histogram {
                 worker.counts[slot as usize] += 1;
             }
-            (i.run)(w, i, g)?;
-            w.pc = w.next;
+            let flow = (i.run)(w, i, g);
+            if let Some(register) = w.undefined() {
+                let register = disasm::scalar(register);
+                return Err(Box::new(Hit { lane: None, what: What::SgprUninitialised { register } }));
+            }
+            flow?;
+            // A wave that waits is still at its barrier.
             if w.state != State::Running {
                 return Ok(());
             }
+            w.pc = w.next;
         }
         if w.executed > self.options.budget {
             let what = What::Budget { budget: self.options.budget };

@@ -170,21 +170,21 @@ impl<'a> View<'a> {
         View { ranges, last: 0 }
     }
 
-    /// Whether the bytes lie in one allocation; `Some(writable)` when they do.
+    /// The allocation that the bytes lie in, and its place in the table.
     #[inline(always)]
-    pub(crate) fn find(&mut self, address: u64, size: u32) -> Option<bool> {
+    pub(crate) fn find(&mut self, address: u64, size: u32) -> Option<(usize, &'a Range)> {
         let inside = |r: &Range| address >= r.start && address + u64::from(size) <= r.end;
         if let Some(r) = self.ranges.get(self.last)
             && inside(r)
         {
-            return Some(r.writable);
+            return Some((self.last, r));
         }
         let n = self.ranges.partition_point(|r| r.start <= address).checked_sub(1)?;
         let hit = inside(&self.ranges[n]);
         if hit {
             self.last = n;
         }
-        hit.then(|| self.ranges[n].writable)
+        hit.then(|| (n, &self.ranges[n]))
     }
 
     /// The allocation next to a bad address, in words.
@@ -203,19 +203,25 @@ impl<'a> View<'a> {
     }
 }
 
-/// Loads a dword from an address that [`View::find`] accepted.
+/// Loads a dword from any address that [`View::find`] accepted.
 #[inline(always)]
 pub(crate) fn load32(address: u64) -> u32 {
+    if !address.is_multiple_of(4) {
+        return (0..4).fold(0, |v, n| v | u32::from(load8(address + n)) << (8 * n));
+    }
     #[allow(unsafe_code)]
-    // SAFETY: the caller checked bounds and alignment; relaxed atomics allow racing workgroups.
+    // SAFETY: the caller checked bounds, the address is a multiple of four; relaxed atomics allow racing workgroups.
     unsafe {
         AtomicU32::from_ptr(address as *mut u32).load(Relaxed)
     }
 }
 
-/// Stores a dword at an address that [`View::find`] accepted as writable.
+/// Stores a dword at any address that [`View::find`] accepted as writable.
 #[inline(always)]
 pub(crate) fn store32(address: u64, v: u32) {
+    if !address.is_multiple_of(4) {
+        return (0..4).for_each(|n| store8(address + n, (v >> (8 * n)) as u8));
+    }
     #[allow(unsafe_code)]
     // SAFETY: as in `load32`.
     unsafe {
@@ -223,21 +229,21 @@ pub(crate) fn store32(address: u64, v: u32) {
     }
 }
 
-/// Loads 16 bits; see [`load32`].
+/// Loads 16 bits from an even address.
 #[inline(always)]
 pub(crate) fn load16(address: u64) -> u16 {
     #[allow(unsafe_code)]
-    // SAFETY: as in `load32`.
+    // SAFETY: the caller checked bounds and alignment.
     unsafe {
         AtomicU16::from_ptr(address as *mut u16).load(Relaxed)
     }
 }
 
-/// Stores 16 bits; see [`store32`].
+/// Stores 16 bits at an even address.
 #[inline(always)]
 pub(crate) fn store16(address: u64, v: u16) {
     #[allow(unsafe_code)]
-    // SAFETY: as in `load32`.
+    // SAFETY: as in `load16`.
     unsafe {
         AtomicU16::from_ptr(address as *mut u16).store(v, Relaxed);
     }

@@ -2,8 +2,11 @@
 
 use half::f16;
 
-/// f32 value of an IEEE half.
+/// f32 value of an IEEE half; a signalling NaN stays one.
 pub(crate) fn h2f(h: u16) -> f32 {
+    if h & 0x7fff > 0x7c00 {
+        return f32::from_bits(u32::from(h & 0x8000) << 16 | 0x7f80_0000 | u32::from(h & 0x3ff) << 13);
+    }
     f16::from_bits(h).to_f32()
 }
 
@@ -107,9 +110,69 @@ pub(crate) fn flush(x: f32) -> f32 {
     if x.is_subnormal() { 0.0f32.copysign(x) } else { x }
 }
 
+/// Zero of x's sign in place of what is subnormal as a half.
+pub(crate) fn flush16(x: f32) -> f32 {
+    if x.abs() < 6.103_515_6e-5 { 0.0f32.copysign(x) } else { x }
+}
+
+/// [`flush`] of f64.
+pub(crate) fn flush64(x: f64) -> f64 {
+    if x.is_subnormal() { 0.0f64.copysign(x) } else { x }
+}
+
 /// A quiet NaN with x's payload.
 pub(crate) fn quiet(x: f32) -> f32 {
     f32::from_bits(x.to_bits() | 0x40_0000)
+}
+
+fn signalling(x: f32) -> bool {
+    x.is_nan() && x.to_bits() & 0x40_0000 == 0
+}
+
+fn signalling64(x: f64) -> bool {
+    x.is_nan() && x.to_bits() >> 51 & 1 == 0
+}
+
+fn quiet64(x: f64) -> f64 {
+    f64::from_bits(x.to_bits() | 1 << 51)
+}
+
+/// V_MIN of gfx11: in IEEE mode a signalling NaN becomes quiet and wins; any other NaN loses.
+pub(crate) fn min_mode(ieee: bool) -> impl Fn(f32, f32) -> f32 {
+    move |a, b| mode32(ieee, a, b).unwrap_or_else(|| min_num(a, b))
+}
+
+/// V_MAX of gfx11, as [`min_mode`].
+pub(crate) fn max_mode(ieee: bool) -> impl Fn(f32, f32) -> f32 {
+    move |a, b| mode32(ieee, a, b).unwrap_or_else(|| max_num(a, b))
+}
+
+fn mode32(ieee: bool, a: f32, b: f32) -> Option<f32> {
+    match (ieee, signalling(a), signalling(b)) {
+        (true, true, _) => Some(quiet(a)),
+        (true, false, true) => Some(quiet(b)),
+        _ if b.is_nan() => Some(a),
+        _ => None,
+    }
+}
+
+/// [`min_mode`] of f64.
+pub(crate) fn min_mode64(ieee: bool) -> impl Fn(f64, f64) -> f64 {
+    move |a, b| mode64(ieee, a, b).unwrap_or_else(|| min_num64(a, b))
+}
+
+/// [`max_mode`] of f64.
+pub(crate) fn max_mode64(ieee: bool) -> impl Fn(f64, f64) -> f64 {
+    move |a, b| mode64(ieee, a, b).unwrap_or_else(|| max_num64(a, b))
+}
+
+fn mode64(ieee: bool, a: f64, b: f64) -> Option<f64> {
+    match (ieee, signalling64(a), signalling64(b)) {
+        (true, true, _) => Some(quiet64(a)),
+        (true, false, true) => Some(quiet64(b)),
+        _ if b.is_nan() => Some(a),
+        _ => None,
+    }
 }
 
 /// The smaller number; a NaN loses, -0 < +0.
@@ -137,7 +200,8 @@ pub(crate) fn max_num(a: f32, b: f32) -> f32 {
 /// [`min_num`] of f64.
 pub(crate) fn min_num64(a: f64, b: f64) -> f64 {
     match (a.is_nan(), b.is_nan()) {
-        (true, _) => b,
+        (true, true) => quiet64(a),
+        (true, false) => b,
         (false, true) => a,
         _ if a < b || (a == 0.0 && b == 0.0 && a.is_sign_negative()) => a,
         _ => b,
@@ -147,7 +211,8 @@ pub(crate) fn min_num64(a: f64, b: f64) -> f64 {
 /// [`max_num`] of f64.
 pub(crate) fn max_num64(a: f64, b: f64) -> f64 {
     match (a.is_nan(), b.is_nan()) {
-        (true, _) => b,
+        (true, true) => quiet64(a),
+        (true, false) => b,
         (false, true) => a,
         _ if a > b || (a == 0.0 && b == 0.0 && a.is_sign_positive()) => a,
         _ => b,
@@ -156,7 +221,7 @@ pub(crate) fn max_num64(a: f64, b: f64) -> f64 {
 
 /// IEEE minimum: a NaN wins.
 pub(crate) fn minimum(a: f32, b: f32) -> f32 {
-    if a.is_nan() {
+    if a.is_nan() && !signalling(b) || signalling(a) {
         quiet(a)
     } else if b.is_nan() {
         quiet(b)
@@ -167,7 +232,7 @@ pub(crate) fn minimum(a: f32, b: f32) -> f32 {
 
 /// IEEE maximum: a NaN wins.
 pub(crate) fn maximum(a: f32, b: f32) -> f32 {
-    if a.is_nan() {
+    if a.is_nan() && !signalling(b) || signalling(a) {
         quiet(a)
     } else if b.is_nan() {
         quiet(b)
@@ -176,10 +241,10 @@ pub(crate) fn maximum(a: f32, b: f32) -> f32 {
     }
 }
 
-/// The middle of three; with a NaN among them, the smallest.
-pub(crate) fn med3(a: f32, b: f32, c: f32) -> f32 {
+/// The middle of three; with a NaN among them, the smallest by `min`.
+pub(crate) fn med3(min: impl Fn(f32, f32) -> f32, a: f32, b: f32, c: f32) -> f32 {
     if a.is_nan() || b.is_nan() || c.is_nan() {
-        return min_num(min_num(a, b), c);
+        return min(min(a, b), c);
     }
     let top = max_num(max_num(a, b), c);
     if top == a {
@@ -354,8 +419,8 @@ mod tests {
         assert!(min_num(0.0, -0.0).is_sign_negative() && max_num(-0.0, 0.0).is_sign_positive());
         assert_eq!(min_num(f32::NAN, 2.0), 2.0);
         assert!(minimum(f32::NAN, 2.0).is_nan() && maximum(2.0, f32::NAN).is_nan());
-        assert_eq!(med3(3.0, 1.0, 2.0), 2.0);
-        assert_eq!(med3(f32::NAN, 5.0, 2.0), 2.0);
+        assert_eq!(med3(min_num, 3.0, 1.0, 2.0), 2.0);
+        assert_eq!(med3(min_num, f32::NAN, 5.0, 2.0), 2.0);
     }
 
     #[test]

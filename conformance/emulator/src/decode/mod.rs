@@ -52,6 +52,7 @@ pub(crate) fn blank(row: Row, enc: Enc, len: u8, raw: [u32; 3]) -> Inst {
         opsel_hi: 0,
         clamp: false,
         omod: 0,
+        mods: 0,
         imm: 0,
         mem: Mem::default(),
         dpp: None,
@@ -76,7 +77,7 @@ pub fn decode(generation: Gen, words: &[u32]) -> Result<Inst, Unknown> {
     let at = |i: usize| words.get(i).copied().unwrap_or(0);
     let raw = [at(0), at(1), at(2)];
     let w = raw[0];
-    let inst = match w >> 26 {
+    let mut inst = match w >> 26 {
         _ if w >> 31 == 0 => vop_short(generation, raw)?,
         0x20..=0x2f => scalar(generation, raw)?,
         0x35 => vop3(generation, raw)?,
@@ -84,6 +85,7 @@ pub fn decode(generation: Gen, words: &[u32]) -> Result<Inst, Unknown> {
         0x32 => vopd(generation, raw)?,
         _ => return memory::decode(generation, raw),
     };
+    inst.note_modifiers();
     Ok(inst)
 }
 

@@ -3,7 +3,7 @@
 use super::{
     Flow,
     group::{Access, Group},
-    mem::{Addresses, Place, global_check},
+    mem::{Addresses, Place},
     stop_lane,
     wave::Wave,
 };
@@ -30,6 +30,7 @@ pub(crate) fn atomic(
     for d in 0..dwords * operands {
         w.require(i.mem.data.wrapping_add(d), exec, "atomic data")?;
     }
+    g.global_atomic(w.who());
     let mut out = [[0u32; 32]; 2];
     for l in (0..32).filter(|l| exec >> l & 1 == 1) {
         let get = |first: u8| {
@@ -39,7 +40,7 @@ pub(crate) fn atomic(
         let (data, compare) = (get(0), if operands > 1 { get(dwords) } else { 0 });
         let old = match addresses.at(l, size) {
             Place::Global(a) => {
-                global_check(g, l, a, size, "atomic")?;
+                g.global_check(l, a, size, Access::Atomic, w.who())?;
                 if a % u64::from(size) != 0 {
                     return stop_lane(l, What::Misaligned { space: "global", address: a, size });
                 }
@@ -62,6 +63,12 @@ pub(crate) fn atomic(
                 return stop_lane(l, What::NotEmulated("an atomic on scratch".to_owned()));
             }
             Place::Nowhere => 0,
+            Place::Across => {
+                return stop_lane(
+                    l,
+                    What::NotEmulated(format!("{} across the end of its buffer", i.row.name)),
+                );
+            }
         };
         out[0][l] = old as u32;
         out[1][l] = (old >> 32) as u32;
@@ -97,12 +104,22 @@ pub(crate) fn dec(old: u64, data: u64, _: u64) -> u64 {
     if old == 0 || old > data { data } else { old - 1 }
 }
 
-/// The float minimum and maximum that atomics use.
-pub(crate) fn min_f32(a: f32, b: f32) -> f32 {
-    min_num(b, a)
+/// gfx11's float minimum of memory and data.
+pub(crate) fn min_f32(old: f32, data: f32) -> f32 {
+    if data < old { data } else { old }
 }
 
-/// See [`min_f32`].
-pub(crate) fn max_f32(a: f32, b: f32) -> f32 {
-    max_num(b, a)
+/// gfx11's float maximum of memory and data.
+pub(crate) fn max_f32(old: f32, data: f32) -> f32 {
+    if data > old { data } else { old }
+}
+
+/// gfx12's float minimum of memory and data.
+pub(crate) fn min_num_f32(old: f32, data: f32) -> f32 {
+    min_num(data, old)
+}
+
+/// gfx12's float maximum of memory and data.
+pub(crate) fn max_num_f32(old: f32, data: f32) -> f32 {
+    max_num(data, old)
 }

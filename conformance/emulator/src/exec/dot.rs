@@ -2,17 +2,20 @@
 
 use super::{Flow, group::Group, wave::Wave};
 use crate::{
-    inst::Inst,
+    inst::{
+        Inst,
+        mods::{ABS, CLAMP, DPP, neg, sel},
+    },
     numeric::{b2f, h2f},
 };
 
 /// V_DOT2_F32_F16 and V_DOT2_F32_BF16.
 pub(crate) fn dot2_f32(w: &mut Wave, i: &Inst, g: &mut Group<'_>, bf16: bool) -> Flow {
+    i.only(neg(3) | ABS | ABS << 1 | sel(2) | CLAMP)?;
     let (a, b) = (w.packed(i, 0, true), w.packed(i, 1, true));
-    // The addend is f32, so are its inline constants and its modifiers.
+    // The addend is f32, so are its inline constants and its negation.
     let c: [f32; 32] = w.lanes(i, 2).map(|x| {
         let x = f32::from_bits(x);
-        let x = if i.abs >> 2 & 1 == 1 { x.abs() } else { x };
         if i.neg >> 2 & 1 == 1 { -x } else { x }
     });
     let up = if bf16 { b2f } else { h2f };
@@ -26,6 +29,7 @@ pub(crate) fn dot2_f32(w: &mut Wave, i: &Inst, g: &mut Group<'_>, bf16: bool) ->
 
 /// V_DOT2ACC_F32_F16 and its bf16 twin of VOPD: the destination is the addend.
 pub(crate) fn dot2acc(w: &mut Wave, i: &Inst, g: &mut Group<'_>, bf16: bool) -> Flow {
+    i.only(DPP)?;
     let (a, b) = (w.lanes(i, 0), w.lanes(i, 1));
     let c = w.v[usize::from(i.dst)];
     let up = if bf16 { b2f } else { h2f };
@@ -41,6 +45,7 @@ pub(crate) fn dot2acc(w: &mut Wave, i: &Inst, g: &mut Group<'_>, bf16: bool) -> 
 
 /// Sums of `count` products of `32 / count`-bit integers onto S2; NEG makes a source signed.
 pub(crate) fn dot_int(w: &mut Wave, i: &Inst, count: u32, fixed_unsigned: bool) -> Flow {
+    i.only(if fixed_unsigned { CLAMP } else { neg(2) | CLAMP })?;
     let width = 32 / count;
     let signed = |n: u32| !fixed_unsigned && i.neg >> n & 1 == 1;
     let part = |x: u32, k: u32, signed: bool| -> i64 {

@@ -1,6 +1,10 @@
 //! A workgroup: its LDS with shadow state, its barrier, and what all of its waves share.
 
-use super::{Flow, Hit, stop_lane};
+use super::{
+    Flow, Hit,
+    shadow::{Shadow, Toucher},
+    stop_lane,
+};
 use crate::{arch::Gen, fault::What, matrix_model::MatrixModel, memory::View};
 
 /// Nobody.
@@ -31,7 +35,17 @@ pub(crate) enum Access {
     Atomic,
 }
 
-/// Who accesses LDS: the wave and its barrier counts.
+impl Access {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Atomic => "atomic",
+        }
+    }
+}
+
+/// Who accesses memory: the wave and its barrier counts.
 #[derive(Clone, Copy)]
 pub(crate) struct Who {
     pub(crate) wave: u8,
@@ -47,6 +61,10 @@ pub(crate) struct Group<'a> {
     shadow: Vec<Cell>,
     /// Races and uninitialised reads are looked for.
     pub(crate) sanitize: bool,
+    /// Who touched global memory, when races are looked for.
+    global: Option<&'a Shadow>,
+    /// Number of the workgroup in the grid.
+    pub(crate) number: u32,
     pub(crate) mem: View<'a>,
     /// Waves of the workgroup, ended ones included.
     pub(crate) waves: u32,
@@ -64,11 +82,12 @@ impl<'a> Group<'a> {
     pub(crate) fn new(
         generation: Gen,
         model: MatrixModel,
-        sanitize: bool,
+        global: Option<&'a Shadow>,
         lds: u32,
         mem: View<'a>,
         text: u64,
     ) -> Self {
+        let sanitize = global.is_some();
         let cells = if sanitize { lds.div_ceil(2) as usize } else { 0 };
         Group {
             generation,
@@ -76,6 +95,8 @@ impl<'a> Group<'a> {
             lds: vec![0xff; lds as usize],
             shadow: vec![FRESH; cells],
             sanitize,
+            global,
+            number: 0,
             mem,
             waves: 0,
             arrived: 0,
@@ -86,10 +107,53 @@ impl<'a> Group<'a> {
     }
 
     /// Back to the state of a fresh workgroup.
-    pub(crate) fn reset(&mut self, waves: u32) {
+    pub(crate) fn reset(&mut self, number: u32, waves: u32) {
+        self.number = number;
         self.lds.fill(0xff);
         self.shadow.fill(FRESH);
         (self.waves, self.arrived, self.completed) = (waves, 0, 0);
+    }
+
+    fn toucher(&self, who: Who) -> Toucher {
+        Toucher { group: self.number, wave: who.wave, signals: who.signals, waits: who.waits }
+    }
+
+    /// Checks bounds, rights and races of one lane's access to global memory.
+    #[inline(always)]
+    pub(crate) fn global_check(
+        &mut self,
+        lane: usize,
+        address: u64,
+        size: u32,
+        access: Access,
+        who: Who,
+    ) -> Flow {
+        let Some((index, range)) = self.mem.find(address, size) else {
+            let access = match access {
+                Access::Read => "load",
+                Access::Write => "store",
+                Access::Atomic => "atomic",
+            };
+            let nearest = self.mem.nearest(address);
+            return stop_lane(lane, What::Unmapped { access, address, size, nearest });
+        };
+        if !range.writable {
+            if access != Access::Read {
+                return stop_lane(lane, What::ReadOnly { address, size });
+            }
+            return Ok(());
+        }
+        match self.global {
+            None => Ok(()),
+            Some(shadow) => shadow.touch(lane, (index, range), address, size, access, self.toucher(who)),
+        }
+    }
+
+    /// A wave is about to execute an atomic operation on global memory.
+    pub(crate) fn global_atomic(&self, who: Who) {
+        if let Some(shadow) = self.global {
+            shadow.atomic(self.toucher(who));
+        }
     }
 
     /// Checks bounds, alignment, initialisation and races of one lane's LDS access.
@@ -106,7 +170,7 @@ impl<'a> Group<'a> {
             let limit = self.lds.len() as u32;
             return stop_lane(lane, What::LdsBounds { offset, size, limit });
         }
-        if !offset.is_multiple_of(size.min(4)) {
+        if !aligned(offset.into(), size) {
             return stop_lane(lane, What::Misaligned { space: "LDS", address: offset.into(), size });
         }
         if !self.sanitize {
@@ -115,8 +179,10 @@ impl<'a> Group<'a> {
         if size == 1 {
             return self.cell_check(lane, offset, 1 << (offset & 1), access, who);
         }
-        for n in 0..size / 2 {
-            self.cell_check(lane, offset + 2 * n, 3, access, who)?;
+        let end = offset + size;
+        for cell in offset / 2..end.div_ceil(2) {
+            let bytes = u8::from(2 * cell >= offset) | u8::from(2 * cell + 1 < end) << 1;
+            self.cell_check(lane, 2 * cell, bytes, access, who)?;
         }
         Ok(())
     }
@@ -169,13 +235,15 @@ impl<'a> Group<'a> {
     }
 }
 
+/// Whether an access may have that address. The hardware takes any; one of up to 32 bits off its own size is
+/// reported, as compilers make none, while wider ones stand for copies of smaller elements.
+pub(crate) fn aligned(address: u64, size: u32) -> bool {
+    size > 4 || address.is_multiple_of(size.into())
+}
+
 #[cold]
 fn race(lane: usize, offset: u32, access: Access, wave: u8, kind: &str, other: u8) -> Box<Hit> {
-    let access = match access {
-        Access::Read => "read",
-        Access::Write => "write",
-        Access::Atomic => "atomic",
-    };
+    let access = access.name();
     let other = match other {
         MANY => format!("{kind} of several waves"),
         w => format!("{kind} of wave {w}"),

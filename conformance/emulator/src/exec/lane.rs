@@ -3,7 +3,7 @@
 use super::{Flow, group::Group, stop_lane, wave::Wave};
 use crate::{
     fault::What,
-    inst::{Inst, Src},
+    inst::{Inst, Src, mods::sel},
 };
 
 /// V_READFIRSTLANE_B32: the lowest active lane, lane 0 when none is.
@@ -16,10 +16,20 @@ pub(crate) fn readfirstlane(w: &mut Wave, i: &Inst, _: &mut Group<'_>) -> Flow {
 /// V_READLANE_B32: any lane, active or not.
 pub(crate) fn readlane(w: &mut Wave, i: &Inst, _: &mut Group<'_>) -> Flow {
     let lane = w.s32(i.src[1]) & 31;
-    read(w, i, lane)
+    match i.src[0] {
+        // Compilers keep scalar registers in lanes, those that nobody wrote among them.
+        Src::V(r) => {
+            i.only(0)?;
+            let defined = w.init[usize::from(r)] >> lane & 1 == 1;
+            w.set_scalar_as_is(i.dst, w.v[usize::from(r)][lane as usize], defined);
+            Ok(())
+        }
+        _ => read(w, i, lane),
+    }
 }
 
 fn read(w: &mut Wave, i: &Inst, lane: u32) -> Flow {
+    i.only(0)?;
     let v = match i.src[0] {
         Src::V(r) => {
             w.require(r, 1 << lane, "lane read into a scalar register")?;
@@ -33,14 +43,17 @@ fn read(w: &mut Wave, i: &Inst, lane: u32) -> Flow {
 
 /// V_WRITELANE_B32: one lane, active or not.
 pub(crate) fn writelane(w: &mut Wave, i: &Inst, _: &mut Group<'_>) -> Flow {
-    let (v, lane) = (w.s32(i.src[0]), w.s32(i.src[1]) & 31);
+    i.only(0)?;
+    let ((v, defined), lane) = (w.scalar_as_is(i.src[0]), w.s32(i.src[1]) & 31);
     w.v[usize::from(i.dst)][lane as usize] = v;
-    w.init[usize::from(i.dst)] |= 1 << lane;
+    let init = &mut w.init[usize::from(i.dst)];
+    *init = *init & !(1 << lane) | u32::from(defined) << lane;
     Ok(())
 }
 
 /// Gathers lanes of source 0 by `from`; OP_SEL bit 0 fetches inactive lanes, bit 1 is bound control.
 fn gather(w: &mut Wave, i: &Inst, from: impl Fn(usize) -> usize) -> Flow {
+    i.only(sel(2))?;
     let v = w.lanes(i, 0);
     let (init, exec) = (w.defined(i, 0), w.exec());
     let (fetch_inactive, bound) = (i.opsel & 1 == 1, i.opsel & 2 == 2);
@@ -149,7 +162,8 @@ pub(crate) fn ds_swizzle(w: &mut Wave, i: &Inst, _: &mut Group<'_>) -> Flow {
 
 /// V_MOVRELS and the like index registers by M0.
 pub(crate) fn relative(w: &mut Wave, i: &Inst, source: bool, dest: bool) -> Flow {
-    let m0 = w.s[125];
+    i.only(0)?;
+    let m0 = w.scalar(125);
     let shift = |r: u8, by: bool| u32::from(r) + if by { m0 } else { 0 };
     let Src::V(s) = i.src[0] else {
         return stop_lane(0, What::NotEmulated("relative move of a scalar".to_owned()));

@@ -2,7 +2,7 @@
 
 use super::{
     Flow, Hit,
-    group::{Access, Group},
+    group::{Access, Group, Who, aligned},
     stop, stop_lane,
     wave::{Lanes, PRIVATE_APERTURE, SHARED_APERTURE, Wave},
 };
@@ -74,6 +74,8 @@ pub(crate) enum Place {
     Private(i64),
     /// Beyond a buffer's records: loads give 0, stores are dropped.
     Nowhere,
+    /// Across the end of a buffer's records, where the documents do not say how much is dropped.
+    Across,
 }
 
 /// The address of every lane, computed once per instruction.
@@ -82,7 +84,7 @@ pub(crate) struct Addresses {
     step: Lanes,
     high: Lanes,
     kind: Enc,
-    /// Bytes of the buffer resource.
+    /// Bytes that a raw buffer's records take; the scalar offset does not count towards them.
     limit: u64,
 }
 
@@ -103,17 +105,16 @@ impl Addresses {
                     out.step = w.v[v];
                 }
                 if m.saddr != NULL {
-                    out.base = offset.wrapping_add(w.s[usize::from(m.saddr)] as i32 as u64);
+                    out.base = offset.wrapping_add(w.scalar(m.saddr) as i32 as u64);
                 }
             }
             Enc::Buffer => {
                 let r = m.saddr;
-                let words: [u32; 4] = std::array::from_fn(|k| w.s[usize::from(r) + k]);
+                let words: [u32; 4] = std::array::from_fn(|k| w.scalar(r + k as u8));
                 let soffset = if m.soffset == NULL { 0 } else { w.s32(scalar(m.soffset)) };
-                let stride = words[1] >> 16 & 0x3fff;
-                let swizzled = words[1] >> 30 != 0;
-                if m.use_index || stride != 0 || swizzled || words[3] >> 23 & 1 == 1 {
-                    return stop(What::NotEmulated("a structured or swizzled buffer".to_owned()));
+                raw_buffer(words)?;
+                if m.use_index {
+                    return stop(What::NotEmulated("an indexed buffer".to_owned()));
                 }
                 out.base =
                     (u64::from(words[0]) | u64::from(words[1] & 0xffff) << 32).wrapping_add(soffset.into());
@@ -150,7 +151,8 @@ impl Addresses {
         match self.kind {
             Enc::Global => Place::Global(self.base.wrapping_add(vector)),
             Enc::Scratch => Place::Private(i64::from(self.step[l] as i32) + self.base as i64),
-            Enc::Buffer if vector + u64::from(size) > self.limit => Place::Nowhere,
+            Enc::Buffer if vector >= self.limit => Place::Nowhere,
+            Enc::Buffer if vector + u64::from(size) > self.limit => Place::Across,
             Enc::Buffer => Place::Global(self.base.wrapping_add(vector)),
             _ => {
                 let a = self.base.wrapping_add(vector);
@@ -164,6 +166,22 @@ impl Addresses {
     }
 }
 
+/// Stops at a resource that is no raw buffer with a check of its byte range: stride 0, no swizzle, no lane
+/// number added, and OOB_SELECT 3.
+fn raw_buffer(words: [u32; 4]) -> Flow {
+    let (stride, swizzle) = (words[1] >> 16 & 0x3fff, words[1] >> 30);
+    let (add_lane, select) = (words[3] >> 23 & 1, words[3] >> 28 & 3);
+    match (stride, swizzle, add_lane, select) {
+        (0, 0, 0, 3) => Ok(()),
+        (0, 0, 0, s) => stop(What::NotEmulated(format!("a buffer with OOB_SELECT {s}"))),
+        _ => stop(What::NotEmulated("a structured or swizzled buffer".to_owned())),
+    }
+}
+
+fn across<T>(l: usize, i: &Inst) -> Result<T, Box<Hit>> {
+    stop_lane(l, What::NotEmulated(format!("{} across the end of its buffer", i.row.name)))
+}
+
 /// Operand code of a scalar offset.
 fn scalar(code: u8) -> crate::inst::Src {
     match code {
@@ -173,27 +191,11 @@ fn scalar(code: u8) -> crate::inst::Src {
     }
 }
 
-/// Checks a global access of `size` bytes.
+/// Checks a global load or store of `size` bytes.
 #[inline(always)]
-pub(crate) fn global_check(
-    g: &mut Group<'_>,
-    l: usize,
-    address: u64,
-    size: u32,
-    access: &'static str,
-) -> Flow {
-    match g.mem.find(address, size) {
-        Some(writable) => {
-            if !writable && access != "load" {
-                return stop_lane(l, What::ReadOnly { address, size });
-            }
-        }
-        None => {
-            let nearest = g.mem.nearest(address);
-            return stop_lane(l, What::Unmapped { access, address, size, nearest });
-        }
-    }
-    if !address.is_multiple_of(size.min(4).into()) {
+fn global_check(g: &mut Group<'_>, l: usize, address: u64, size: u32, access: Access, who: Who) -> Flow {
+    g.global_check(l, address, size, access, who)?;
+    if !aligned(address, size) {
         return stop_lane(l, What::Misaligned { space: "global", address, size });
     }
     Ok(())
@@ -204,7 +206,7 @@ fn private_check(w: &Wave, l: usize, offset: i64, size: u32) -> Result<usize, Bo
     if offset < 0 || offset + i64::from(size) > i64::from(limit) {
         return stop_lane(l, What::ScratchBounds { offset, size, limit });
     }
-    if offset % i64::from(size.min(4)) != 0 {
+    if !aligned(offset as u64, size) {
         return stop_lane(l, What::Misaligned { space: "scratch", address: offset as u64, size });
     }
     Ok(l * limit as usize + offset as usize)
@@ -214,12 +216,12 @@ fn private_check(w: &Wave, l: usize, offset: i64, size: u32) -> Result<usize, Bo
 #[inline]
 pub(crate) fn load(w: &mut Wave, i: &Inst, g: &mut Group<'_>, width: Width) -> Flow {
     let addresses = Addresses::new(w, i)?;
-    let (exec, size) = (w.exec(), width.bytes());
+    let (exec, size, who) = (w.exec(), width.bytes(), w.who());
     let mut out = [[0u32; 32]; 4];
     for l in (0..32).filter(|l| exec >> l & 1 == 1) {
         match addresses.at(l, size) {
             Place::Global(a) => {
-                global_check(g, l, a, size, "load")?;
+                global_check(g, l, a, size, Access::Read, who)?;
                 match size {
                     1 => out[0][l] = memory::load8(a).into(),
                     2 => out[0][l] = memory::load16(a).into(),
@@ -231,7 +233,7 @@ pub(crate) fn load(w: &mut Wave, i: &Inst, g: &mut Group<'_>, width: Width) -> F
                 }
             }
             Place::Lds(a) => {
-                g.lds_check(l, a, size, Access::Read, w.who())?;
+                g.lds_check(l, a, size, Access::Read, who)?;
                 take(&g.lds[a as usize..], size, l, &mut out);
             }
             Place::Private(a) => {
@@ -239,6 +241,7 @@ pub(crate) fn load(w: &mut Wave, i: &Inst, g: &mut Group<'_>, width: Width) -> F
                 take(&w.scratch[at..], size, l, &mut out);
             }
             Place::Nowhere => {}
+            Place::Across => return across(l, i),
         }
     }
     width.write_back(w, i.dst, exec, &out);
@@ -256,7 +259,7 @@ fn take(bytes: &[u8], size: u32, l: usize, out: &mut [Lanes; 4]) {
 #[inline]
 pub(crate) fn store(w: &mut Wave, i: &Inst, g: &mut Group<'_>, width: Width) -> Flow {
     let addresses = Addresses::new(w, i)?;
-    let (exec, size) = (w.exec(), width.bytes());
+    let (exec, size, who) = (w.exec(), width.bytes(), w.who());
     let dwords = size.div_ceil(4);
     // A spilled register may be undefined in some lanes, so scratch does not ask.
     if i.enc != Enc::Scratch {
@@ -269,7 +272,7 @@ pub(crate) fn store(w: &mut Wave, i: &Inst, g: &mut Group<'_>, width: Width) -> 
         let value = |d: u32| w.v[usize::from(i.mem.data.wrapping_add(d as u8))][l] >> width.store_shift();
         match place {
             Place::Global(a) => {
-                global_check(g, l, a, size, "store")?;
+                global_check(g, l, a, size, Access::Write, who)?;
                 match size {
                     1 => memory::store8(a, value(0) as u8),
                     2 => memory::store16(a, value(0) as u16),
@@ -281,7 +284,7 @@ pub(crate) fn store(w: &mut Wave, i: &Inst, g: &mut Group<'_>, width: Width) -> 
                 }
             }
             Place::Lds(a) => {
-                g.lds_check(l, a, size, Access::Write, w.who())?;
+                g.lds_check(l, a, size, Access::Write, who)?;
                 for d in 0..dwords {
                     g.lds_put(a + 4 * d, &value(d).to_le_bytes()[..size.min(4) as usize]);
                 }
@@ -295,6 +298,7 @@ pub(crate) fn store(w: &mut Wave, i: &Inst, g: &mut Group<'_>, width: Width) -> 
                 }
             }
             Place::Nowhere => {}
+            Place::Across => return across(l, i),
         }
     }
     Ok(())
@@ -302,8 +306,8 @@ pub(crate) fn store(w: &mut Wave, i: &Inst, g: &mut Group<'_>, width: Width) -> 
 
 /// S_LOAD_* (`buffer` false) and S_BUFFER_LOAD_* of dwords.
 pub(crate) fn scalar_load(w: &mut Wave, i: &Inst, g: &mut Group<'_>, dwords: u8, buffer: bool) -> Flow {
-    let address = scalar_address(w, i, buffer)?;
     let size = u32::from(dwords) * 4;
+    let address = scalar_address(w, i, buffer, size)?;
     let Some(address) = address else {
         (0..dwords).for_each(|d| w.set_s(i.dst + d, 0));
         return Ok(());
@@ -311,10 +315,7 @@ pub(crate) fn scalar_load(w: &mut Wave, i: &Inst, g: &mut Group<'_>, dwords: u8,
     if address % 4 != 0 {
         return stop(What::Misaligned { space: "scalar", address, size });
     }
-    if g.mem.find(address, size).is_none() {
-        let nearest = g.mem.nearest(address);
-        return stop(What::Unmapped { access: "scalar load", address, size, nearest });
-    }
+    scalar_check(w, g, address, size)?;
     for d in 0..dwords {
         w.set_s(i.dst + d, memory::load32(address + u64::from(4 * d)));
     }
@@ -330,17 +331,14 @@ pub(crate) fn scalar_load_small(
     buffer: bool,
 ) -> Flow {
     let size = width.bytes();
-    let Some(address) = scalar_address(w, i, buffer)? else {
+    let Some(address) = scalar_address(w, i, buffer, size)? else {
         w.set_s(i.dst, 0);
         return Ok(());
     };
     if address % u64::from(size) != 0 {
         return stop(What::Misaligned { space: "scalar", address, size });
     }
-    if g.mem.find(address, size).is_none() {
-        let nearest = g.mem.nearest(address);
-        return stop(What::Unmapped { access: "scalar load", address, size, nearest });
-    }
+    scalar_check(w, g, address, size)?;
     let v = match width {
         Width::U8 => memory::load8(address).into(),
         Width::I8 => memory::load8(address) as i8 as u32,
@@ -351,18 +349,31 @@ pub(crate) fn scalar_load_small(
     Ok(())
 }
 
+/// Checks bounds and races of a scalar load, which no lane is to blame for.
+fn scalar_check(w: &Wave, g: &mut Group<'_>, address: u64, size: u32) -> Flow {
+    g.global_check(0, address, size, Access::Read, w.who()).map_err(|mut hit| {
+        hit.lane = None;
+        if let What::Unmapped { access, .. } = &mut hit.what {
+            *access = "scalar load";
+        }
+        hit
+    })
+}
+
 /// Address of a scalar load; none beyond a buffer's records.
-fn scalar_address(w: &Wave, i: &Inst, buffer: bool) -> Result<Option<u64>, Box<Hit>> {
+fn scalar_address(w: &Wave, i: &Inst, buffer: bool, size: u32) -> Result<Option<u64>, Box<Hit>> {
     let m = &i.mem;
     let soffset = if m.soffset == NULL { 0 } else { u64::from(w.s32(scalar(m.soffset))) };
     let offset = soffset.wrapping_add(i64::from(m.offset) as u64);
     if !buffer {
         return Ok(Some(w.s64_at(m.saddr).wrapping_add(offset)));
     }
-    let r = usize::from(m.saddr);
-    if w.s[r + 1] >> 16 & 0x3fff != 0 {
-        return stop(What::NotEmulated("a structured buffer".to_owned()));
+    let words: [u32; 4] = std::array::from_fn(|k| w.scalar(m.saddr + k as u8));
+    raw_buffer(words)?;
+    let base = u64::from(words[0]) | u64::from(words[1] & 0xffff) << 32;
+    let (end, limit) = (offset.wrapping_add(size.into()), u64::from(words[2]));
+    if offset < limit && end > limit {
+        return stop(What::NotEmulated(format!("{} across the end of its buffer", i.row.name)));
     }
-    let base = u64::from(w.s[r]) | u64::from(w.s[r + 1] & 0xffff) << 32;
-    Ok((offset < u64::from(w.s[r + 2])).then(|| base.wrapping_add(offset)))
+    Ok((offset < limit).then(|| base.wrapping_add(offset)))
 }

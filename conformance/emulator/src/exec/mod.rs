@@ -8,6 +8,7 @@ pub(crate) mod lane;
 pub(crate) mod lds;
 pub(crate) mod mem;
 pub(crate) mod scalar;
+pub(crate) mod shadow;
 pub(crate) mod valu;
 pub(crate) mod valu16;
 pub(crate) mod valu64;

@@ -4,9 +4,15 @@ use super::{
     Flow,
     group::Group,
     stop,
-    wave::{Wave, Wide},
+    wave::{DX10_CLAMP, IEEE, State, Wave, Wide, inline16},
 };
-use crate::{decode::EXEC, fault::What, inst::Inst};
+use crate::{
+    arch::Gen,
+    decode::EXEC,
+    fault::What,
+    inst::{Inst, Src},
+    numeric::{f2h, flush, flush16, h2f},
+};
 
 impl Wave {
     /// D = f(S0), SCC untouched.
@@ -93,53 +99,85 @@ impl Wave {
 
     /// SCC = f(D, SIMM16 as sign-extended and as zero-extended).
     pub(crate) fn sck(&mut self, i: &Inst, f: impl Fn(u32, i32, u32) -> bool) -> Flow {
-        self.scc = f(self.s[usize::from(i.dst)], i.imm as i16 as i32, i.imm);
+        self.scc = f(self.scalar(i.dst), i.imm as i16 as i32, i.imm);
         Ok(())
     }
 
     /// D32 = f(S0) of floats; scalar floats keep the subnormals that the mode keeps.
     pub(crate) fn sf1(&mut self, i: &Inst, f: impl Fn(f32) -> f32) -> Flow {
-        let a = self.sflush(f32::from_bits(self.s32(i.src[0])));
-        let r = self.sflush(f(a));
-        self.set_s(i.dst, r.to_bits());
-        Ok(())
+        i.only(0)?;
+        let r = f(self.sf(self.s32(i.src[0])));
+        self.put_sf(i, r)
     }
 
     /// D32 = f(S0, S1) of floats.
     pub(crate) fn sf2(&mut self, i: &Inst, f: impl Fn(f32, f32) -> f32) -> Flow {
-        let a = self.sflush(f32::from_bits(self.s32(i.src[0])));
-        let b = self.sflush(f32::from_bits(self.s32(i.src[1])));
-        let r = self.sflush(f(a, b));
+        let r = f(self.sf(self.s32(i.src[0])), self.sf(self.s32(i.src[1])));
+        self.put_sf(i, r)
+    }
+
+    /// D32 = fma(S0, S1, S2) of float bits.
+    pub(crate) fn sfma(&mut self, i: &Inst, [a, b, c]: [u32; 3]) -> Flow {
+        let r = self.sf(a).mul_add(self.sf(b), self.sf(c));
+        self.put_sf(i, r)
+    }
+
+    /// An f32 operand from its bits.
+    pub(crate) fn sf(&self, bits: u32) -> f32 {
+        let x = f32::from_bits(bits);
+        if self.flushes_in32() { flush(x) } else { x }
+    }
+
+    /// Writes an f32 result.
+    pub(crate) fn put_sf(&mut self, i: &Inst, r: f32) -> Flow {
+        let r = if self.flushes_out32() { flush(r) } else { r };
         self.set_s(i.dst, r.to_bits());
         Ok(())
     }
 
     /// SCC = f(S0, S1) of floats.
     pub(crate) fn sfc(&mut self, i: &Inst, f: impl Fn(f32, f32) -> bool) -> Flow {
-        let a = self.sflush(f32::from_bits(self.s32(i.src[0])));
-        let b = self.sflush(f32::from_bits(self.s32(i.src[1])));
-        self.scc = f(a, b);
+        self.scc = f(self.sf(self.s32(i.src[0])), self.sf(self.s32(i.src[1])));
         Ok(())
     }
 
-    fn sflush(&self, x: f32) -> f32 {
-        if self.flushes32() { crate::numeric::flush(x) } else { x }
+    /// The bits of an f16 operand: inline constants are half constants, integers are sign-extended.
+    pub(crate) fn sh_bits(&self, i: &Inst, n: usize) -> u32 {
+        match i.src[n] {
+            Src::Inline(c @ 240..) => inline16(c).into(),
+            s => self.s32(s),
+        }
     }
 
-    /// A 16-bit scalar float operand as f32: inline constants are half constants.
+    /// An f16 operand as f32.
     pub(crate) fn sh(&self, i: &Inst, n: usize) -> f32 {
-        let bits = match i.src[n] {
-            crate::inst::Src::Inline(c) => super::wave::inline16(c),
-            s => self.s32(s) as u16,
-        };
-        crate::numeric::h2f(bits)
+        self.sh_of(self.sh_bits(i, n) as u16)
+    }
+
+    /// An f16 operand from its bits.
+    pub(crate) fn sh_of(&self, bits: u16) -> f32 {
+        if self.flushes_in() { flush16(h2f(bits)) } else { h2f(bits) }
+    }
+
+    /// Writes an f16 result; the high half becomes 0.
+    pub(crate) fn put_sh(&mut self, i: &Inst, r: f32) -> Flow {
+        let r = h2f(f2h(r));
+        let r = if self.flushes_out() { flush16(r) } else { r };
+        self.set_s(i.dst, f2h(r).into());
+        Ok(())
+    }
+
+    /// Half D = f(S0).
+    pub(crate) fn sh1(&mut self, i: &Inst, f: impl Fn(f32) -> f32) -> Flow {
+        i.only(0)?;
+        let r = f(self.sh(i, 0));
+        self.put_sh(i, r)
     }
 
     /// Half D = f(S0, S1).
     pub(crate) fn sh2(&mut self, i: &Inst, f: impl Fn(f32, f32) -> f32) -> Flow {
-        let r = crate::numeric::f2h(f(self.sh(i, 0), self.sh(i, 1)));
-        self.set_s(i.dst, r.into());
-        Ok(())
+        let r = f(self.sh(i, 0), self.sh(i, 1));
+        self.put_sh(i, r)
     }
 
     /// SCC = f(S0, S1) of halves.
@@ -196,6 +234,7 @@ impl Wave {
 pub(crate) fn getreg(w: &mut Wave, i: &Inst, g: &mut Group<'_>) -> Flow {
     let (id, offset, size) = (i.imm & 63, i.imm >> 6 & 31, (i.imm >> 11 & 31) + 1);
     let value = match id {
+        1 if g.generation == Gen::Gfx12 => w.mode & !(DX10_CLAMP | IEEE),
         1 => w.mode,
         29 => g.clock as u32,
         30 => (g.clock >> 32) as u32,
@@ -208,12 +247,15 @@ pub(crate) fn getreg(w: &mut Wave, i: &Inst, g: &mut Group<'_>) -> Flow {
 }
 
 /// S_SETREG of the mode register; rounding other than nearest-even is refused.
-pub(crate) fn setreg(w: &mut Wave, i: &Inst, value: u32) -> Flow {
+pub(crate) fn setreg(w: &mut Wave, i: &Inst, generation: Gen, value: u32) -> Flow {
     let (id, offset, size) = (i.imm & 63, i.imm >> 6 & 31, (i.imm >> 11 & 31) + 1);
     if id != 1 {
         return stop(What::NotEmulated(format!("{} of hardware register {id}", i.row.name)));
     }
-    let mask = ((u64::MAX >> (64 - size)) as u32) << offset;
+    let mut mask = ((u64::MAX >> (64 - size)) as u32) << offset;
+    if generation == Gen::Gfx12 {
+        mask &= !(DX10_CLAMP | IEEE);
+    }
     set_mode(w, w.mode & !mask | value << offset & mask)
 }
 
@@ -240,16 +282,19 @@ pub(crate) fn signal(w: &mut Wave, g: &mut Group<'_>) -> Flow {
     Ok(())
 }
 
-/// Waits for the phase that this wave signalled: runs again until it completes.
+/// Waits for the phase that this wave signalled: the wave stays here until [`resume`] lets it go on.
 pub(crate) fn wait(w: &mut Wave, g: &Group<'_>) -> Flow {
-    if g.completed > w.waits {
-        w.waits += 1;
-        w.state = super::wave::State::Running;
-    } else {
-        w.state = super::wave::State::Barrier;
-        w.next = w.pc;
-    }
+    w.state = State::Barrier;
+    resume(w, g);
     Ok(())
+}
+
+/// Lets a waiting wave go on once its phase is complete.
+pub(crate) fn resume(w: &mut Wave, g: &Group<'_>) {
+    if w.state == State::Barrier && g.completed > w.waits {
+        w.waits += 1;
+        w.state = State::Running;
+    }
 }
 
 /// gfx11's S_BARRIER: signal once, then wait.

@@ -9,9 +9,23 @@ use super::{
 };
 use crate::{
     fault::What,
-    inst::{Inst, Src},
+    inst::{
+        Inst, Src,
+        mods::{CLAMP, DPP, OUT, neg, sel, signs},
+    },
     numeric::{add_odd, exp2i, flush},
 };
+
+/// x within 0 and 1; a NaN becomes 0 or stays.
+pub(crate) fn clamped(x: f32, nan_to_zero: bool) -> f32 {
+    if x > 0.0 {
+        x.min(1.0)
+    } else if x.is_nan() && !nan_to_zero {
+        x
+    } else {
+        0.0
+    }
+}
 
 /// A float for each lane.
 pub(crate) type Floats = [f32; 32];
@@ -34,7 +48,7 @@ impl Wave {
             }
         }
         let mut x = floats(&x);
-        if self.flushes32() {
+        if self.flushes_in32() {
             x = x.map(flush);
         }
         x
@@ -43,16 +57,16 @@ impl Wave {
     /// Output modifiers, flushing, and the write.
     #[inline(always)]
     pub(crate) fn put_f32(&mut self, i: &Inst, ok: u32, mut r: Floats) {
-        if i.omod != 0 {
-            let k = [1.0, 2.0, 4.0, 0.5][usize::from(i.omod)];
-            r = r.map(|x| x * k);
-        }
-        if self.flushes32() {
-            r = r.map(flush);
+        if self.flushes_out32() {
+            r = match self.factor(i, true) {
+                // An output modifier leaves no -0.
+                Some(k) => r.map(|x| flush(x * k) + 0.0),
+                None => r.map(flush),
+            };
         }
         if i.clamp {
-            // NaN becomes 0.
-            r = r.map(|x| if x > 0.0 { x.min(1.0) } else { 0.0 });
+            let nan = self.clamps_nan();
+            r = r.map(|x| clamped(x, nan));
         }
         let bits = r.map(f32::to_bits);
         self.put(i.dst, self.mask(i), ok, &bits);
@@ -61,6 +75,7 @@ impl Wave {
     /// D = f(S0), floats.
     #[inline(always)]
     pub(crate) fn f1(&mut self, i: &Inst, f: impl Fn(f32) -> f32) -> Flow {
+        i.only(signs(1) | OUT | DPP)?;
         let r = self.f32s(i, 0).map(f);
         self.put_f32(i, self.defined(i, 0), r);
         Ok(())
@@ -69,6 +84,7 @@ impl Wave {
     /// D = f(S0, S1), floats.
     #[inline(always)]
     pub(crate) fn f2(&mut self, i: &Inst, f: impl Fn(f32, f32) -> f32) -> Flow {
+        i.only(signs(2) | OUT | DPP)?;
         let (a, b) = (self.f32s(i, 0), self.f32s(i, 1));
         let r = std::array::from_fn(|l| f(a[l], b[l]));
         self.put_f32(i, self.defined_all(i, 2), r);
@@ -78,6 +94,7 @@ impl Wave {
     /// D = f(S0, S1, S2), floats.
     #[inline(always)]
     pub(crate) fn f3(&mut self, i: &Inst, f: impl Fn(f32, f32, f32) -> f32) -> Flow {
+        i.only(signs(3) | OUT | DPP)?;
         let (a, b, c) = (self.f32s(i, 0), self.f32s(i, 1), self.f32s(i, 2));
         let r = std::array::from_fn(|l| f(a[l], b[l], c[l]));
         self.put_f32(i, self.defined_all(i, 3), r);
@@ -86,6 +103,7 @@ impl Wave {
 
     /// D = fma(S0, S1, S2).
     pub(crate) fn fma(&mut self, i: &Inst) -> Flow {
+        i.only(signs(3) | OUT | DPP)?;
         let r = fma32(&self.f32s(i, 0), &self.f32s(i, 1), &self.f32s(i, 2));
         self.put_f32(i, self.defined_all(i, 3), r);
         Ok(())
@@ -93,8 +111,9 @@ impl Wave {
 
     /// D = fma(S0, S1, D).
     pub(crate) fn fmac(&mut self, i: &Inst) -> Flow {
+        i.only(signs(2) | OUT | DPP)?;
         let mut d = floats(&self.v[usize::from(i.dst)]);
-        if self.flushes32() {
+        if self.flushes_in32() {
             d = d.map(flush);
         }
         let r = fma32(&self.f32s(i, 0), &self.f32s(i, 1), &d);
@@ -112,6 +131,7 @@ impl Wave {
     /// D = f(S0), 32-bit integers.
     #[inline(always)]
     pub(crate) fn u1(&mut self, i: &Inst, f: impl Fn(u32) -> u32) -> Flow {
+        i.only(DPP)?;
         let r = self.lanes(i, 0).map(f);
         self.put(i.dst, self.mask(i), self.defined(i, 0), &r);
         Ok(())
@@ -120,9 +140,7 @@ impl Wave {
     /// D = f(S0, S1), 32-bit integers.
     #[inline(always)]
     pub(crate) fn u2(&mut self, i: &Inst, f: impl Fn(u32, u32) -> u32) -> Flow {
-        if i.clamp {
-            return stop(What::NotEmulated(format!("{} with clamp", i.row.name)));
-        }
+        i.only(DPP)?;
         let (a, b) = (self.lanes(i, 0), self.lanes(i, 1));
         let r = std::array::from_fn(|l| f(a[l], b[l]));
         self.put(i.dst, self.mask(i), self.defined_all(i, 2), &r);
@@ -137,6 +155,7 @@ impl Wave {
         wrap: impl Fn(u32, u32) -> u32,
         saturate: impl Fn(u32, u32) -> u32,
     ) -> Flow {
+        i.only(CLAMP | DPP)?;
         let (a, b) = (self.lanes(i, 0), self.lanes(i, 1));
         let r = match i.clamp {
             false => std::array::from_fn(|l| wrap(a[l], b[l])),
@@ -149,9 +168,7 @@ impl Wave {
     /// D = f(S0, S1, S2), 32-bit integers.
     #[inline(always)]
     pub(crate) fn u3(&mut self, i: &Inst, f: impl Fn(u32, u32, u32) -> u32) -> Flow {
-        if i.clamp {
-            return stop(What::NotEmulated(format!("{} with clamp", i.row.name)));
-        }
+        i.only(DPP)?;
         let (a, b, c) = (self.lanes(i, 0), self.lanes(i, 1), self.lanes(i, 2));
         let r = std::array::from_fn(|l| f(a[l], b[l], c[l]));
         self.put(i.dst, self.mask(i), self.defined_all(i, 3), &r);
@@ -161,6 +178,7 @@ impl Wave {
     /// Integer D = f(S0 float).
     #[inline(always)]
     pub(crate) fn f1u(&mut self, i: &Inst, f: impl Fn(f32) -> u32) -> Flow {
+        i.only(signs(1) | DPP)?;
         let r = self.f32s(i, 0).map(f);
         self.put(i.dst, self.mask(i), self.defined(i, 0), &r);
         Ok(())
@@ -169,6 +187,13 @@ impl Wave {
     /// Float D = f(S0 integer).
     #[inline(always)]
     pub(crate) fn u1f(&mut self, i: &Inst, f: impl Fn(u32) -> f32) -> Flow {
+        i.only(OUT | DPP)?;
+        self.u1f_bytes(i, f)
+    }
+
+    /// [`Wave::u1f`] where OP_SEL has a meaning for `f`.
+    pub(crate) fn u1f_bytes(&mut self, i: &Inst, f: impl Fn(u32) -> f32) -> Flow {
+        i.only(sel(2) | OUT | DPP)?;
         let r = self.lanes(i, 0).map(f);
         self.put_f32(i, self.defined(i, 0), r);
         Ok(())
@@ -177,6 +202,7 @@ impl Wave {
     /// Integer D = f(S0, S1 floats).
     #[inline(always)]
     pub(crate) fn f2u(&mut self, i: &Inst, f: impl Fn(f32, f32) -> u32) -> Flow {
+        i.only(signs(2) | DPP)?;
         let (a, b) = (self.f32s(i, 0), self.f32s(i, 1));
         let r = std::array::from_fn(|l| f(a[l], b[l]));
         self.put(i.dst, self.mask(i), self.defined_all(i, 2), &r);
@@ -185,6 +211,7 @@ impl Wave {
 
     /// V_CNDMASK_B32: S1 where the mask has a bit, S0 elsewhere; modifiers as for floats.
     pub(crate) fn cndmask(&mut self, i: &Inst) -> Flow {
+        i.only(signs(2) | DPP)?;
         let raw = |w: &Self, n: usize| {
             let x = w.lanes(i, n);
             let clear = if i.abs >> n & 1 == 1 { 0x8000_0000u32 } else { 0 };
@@ -212,6 +239,7 @@ impl Wave {
     /// Float compare.
     #[inline(always)]
     pub(crate) fn cf(&mut self, i: &Inst, f: impl Fn(f32, f32) -> bool) -> Flow {
+        i.only(signs(2) | DPP)?;
         let (a, b) = (self.f32s(i, 0), self.f32s(i, 1));
         let bits = (0..32).fold(0, |m, l| m | u32::from(f(a[l], b[l])) << l);
         self.put_mask(i, 2, bits)
@@ -220,6 +248,7 @@ impl Wave {
     /// Integer compare.
     #[inline(always)]
     pub(crate) fn cu(&mut self, i: &Inst, f: impl Fn(u32, u32) -> bool) -> Flow {
+        i.only(DPP)?;
         let (a, b) = (self.lanes(i, 0), self.lanes(i, 1));
         let bits = (0..32).fold(0, |m, l| m | u32::from(f(a[l], b[l])) << l);
         self.put_mask(i, 2, bits)
@@ -233,9 +262,7 @@ impl Wave {
         carry_in: bool,
         f: impl Fn(u32, u32, bool) -> (u32, bool),
     ) -> Flow {
-        if i.clamp {
-            return stop(What::NotEmulated(format!("{} with clamp", i.row.name)));
-        }
+        i.only(DPP)?;
         let c = if carry_in { self.s32(i.src[2]) } else { 0 };
         let (a, b) = (self.lanes(i, 0), self.lanes(i, 1));
         let mut r = [0; 32];
@@ -254,6 +281,7 @@ impl Wave {
 
 /// V_DIV_SCALE_F32.
 pub(crate) fn div_scale(w: &mut Wave, i: &Inst, _: &mut Group<'_>) -> Flow {
+    i.only(neg(3))?;
     let (a, b, c) = (w.f32s(i, 0), w.f32s(i, 1), w.f32s(i, 2));
     let mut r = [0.0; 32];
     let mut out = 0;
@@ -270,6 +298,7 @@ pub(crate) fn div_scale(w: &mut Wave, i: &Inst, _: &mut Group<'_>) -> Flow {
 /// V_DIV_FMAS_F32: an fma whose result is scaled where VCC says so: up after a scaled denominator, which
 /// left the quotient S2 large, down after a scaled numerator.
 pub(crate) fn div_fmas(w: &mut Wave, i: &Inst, _: &mut Group<'_>) -> Flow {
+    i.only(signs(3) | OUT)?;
     let (a, b, quotient) = (w.f32s(i, 0), w.f32s(i, 1), w.f32s(i, 2));
     let mut r = fma32(&a, &b, &quotient);
     let vcc = w.vcc();
@@ -285,6 +314,7 @@ pub(crate) fn div_fmas(w: &mut Wave, i: &Inst, _: &mut Group<'_>) -> Flow {
 
 /// V_SWAP_B32.
 pub(crate) fn swap(w: &mut Wave, i: &Inst, _: &mut Group<'_>) -> Flow {
+    i.only(0)?;
     let Src::V(s) = i.src[0] else {
         return stop(What::NotEmulated("v_swap_b32 of a scalar".to_owned()));
     };

@@ -3,13 +3,15 @@
 use super::{
     Flow,
     group::Group,
-    stop,
+    valu::clamped,
     wave::{Wave, inline16},
 };
 use crate::{
-    fault::What,
-    inst::{Inst, Src},
-    numeric::{f2h, h2f},
+    inst::{
+        Inst, Src,
+        mods::{CLAMP, DPP, OUT, SEL_D, sel, signs},
+    },
+    numeric::{f2h, flush, flush16, h2f},
 };
 
 /// A 16-bit value for each lane.
@@ -31,36 +33,30 @@ impl Wave {
         let (abs, neg) = (i.abs >> n & 1 == 1, i.neg >> n & 1 == 1);
         self.half(i, n, true).map(|h| {
             let h = if abs { h & 0x7fff } else { h };
-            self.hflush(h2f(if neg { h ^ 0x8000 } else { h }))
+            self.sh_of(if neg { h ^ 0x8000 } else { h })
         })
     }
 
-    /// A half's subnormals vanish when the mode says so.
-    pub(crate) fn hflush(&self, x: f32) -> f32 {
-        let keeps = self.mode & 0xc0 == 0xc0;
-        if !keeps && x.abs() < 6.103_515_6e-5 { 0.0f32.copysign(x) } else { x }
+    /// The bits of an f16 result given as an exact or once-rounded f32 value, after its modifiers.
+    fn half_bits(&self, i: &Inst, x: f32) -> u16 {
+        let flushes = self.flushes_out();
+        let x = h2f(f2h(x));
+        let factor = self.factor(i, flushes);
+        let x = if flushes { flush16(h2f(f2h(factor.map_or(x, |k| x * k)))) } else { x };
+        let x = if factor.is_some() { x + 0.0 } else { x };
+        f2h(if i.clamp { clamped(x, self.clamps_nan()) } else { x })
     }
 
-    /// Modifiers and write of f16 results that are given as exact or once-rounded f32 values.
+    /// Modifiers and write of f16 results.
     pub(crate) fn put_f16(&mut self, i: &Inst, ok: u32, r: [f32; 32]) {
-        let k = [1.0, 2.0, 4.0, 0.5][usize::from(i.omod)];
-        let bits = r.map(|x| {
-            let x = h2f(f2h(x));
-            let x = self.hflush(if i.omod != 0 { x * k } else { x });
-            f2h(if !i.clamp {
-                x
-            } else if x > 0.0 {
-                x.min(1.0)
-            } else {
-                0.0
-            })
-        });
+        let bits = r.map(|x| self.half_bits(i, x));
         let mask = self.mask(i);
         self.put16(i.dst, i.opsel & 8 != 0, mask, ok, &bits);
     }
 
     /// Half D = f(S0).
     pub(crate) fn h1(&mut self, i: &Inst, f: impl Fn(f32) -> f32) -> Flow {
+        i.only16(1, true, signs(1) | SEL_D | OUT | DPP)?;
         let r = self.hs(i, 0).map(f);
         self.put_f16(i, self.defined(i, 0), r);
         Ok(())
@@ -68,6 +64,7 @@ impl Wave {
 
     /// Half D = f(S0, S1); f32 holds sums and products of halves closely enough to round once.
     pub(crate) fn h2(&mut self, i: &Inst, f: impl Fn(f32, f32) -> f32) -> Flow {
+        i.only16(2, true, signs(2) | SEL_D | OUT | DPP)?;
         let (a, b) = (self.hs(i, 0), self.hs(i, 1));
         let r = std::array::from_fn(|l| f(a[l], b[l]));
         self.put_f16(i, self.defined_all(i, 2), r);
@@ -76,6 +73,7 @@ impl Wave {
 
     /// Half D = f(S0, S1, S2).
     pub(crate) fn h3(&mut self, i: &Inst, f: impl Fn(f32, f32, f32) -> f32) -> Flow {
+        i.only16(3, true, signs(3) | SEL_D | OUT | DPP)?;
         let (a, b, c) = (self.hs(i, 0), self.hs(i, 1), self.hs(i, 2));
         let r = std::array::from_fn(|l| f(a[l], b[l], c[l]));
         self.put_f16(i, self.defined_all(i, 3), r);
@@ -84,11 +82,13 @@ impl Wave {
 
     /// Half D = fma(S0, S1, S2), or with D as the addend.
     pub(crate) fn hfma(&mut self, i: &Inst, accumulate: bool) -> Flow {
+        let n = if accumulate { 2 } else { 3 };
+        i.only16(n, true, signs(n) | SEL_D | OUT | DPP)?;
         let (a, b) = (self.hs(i, 0), self.hs(i, 1));
         let (c, mut ok) = if accumulate {
             let shift = if i.opsel & 8 != 0 { 16 } else { 0 };
             let r = usize::from(i.dst);
-            (self.v[r].map(|x| h2f((x >> shift) as u16)), self.init[r])
+            (self.v[r].map(|x| self.sh_of((x >> shift) as u16)), self.init[r])
         } else {
             (self.hs(i, 2), self.defined(i, 2))
         };
@@ -100,9 +100,19 @@ impl Wave {
 
     /// 16-bit integer D = f(S0, S1).
     pub(crate) fn w2(&mut self, i: &Inst, f: impl Fn(u16, u16) -> u16) -> Flow {
-        if i.clamp {
-            return stop(What::NotEmulated(format!("{} with clamp", i.row.name)));
-        }
+        i.only(!CLAMP)?;
+        self.w2sat(i, &f, &f)
+    }
+
+    /// D = wrap(S0, S1), or saturate(S0, S1) with the clamp bit.
+    pub(crate) fn w2sat(
+        &mut self,
+        i: &Inst,
+        wrap: impl Fn(u16, u16) -> u16,
+        saturate: impl Fn(u16, u16) -> u16,
+    ) -> Flow {
+        i.only16(2, false, SEL_D | CLAMP | DPP)?;
+        let f = |a, b| if i.clamp { saturate(a, b) } else { wrap(a, b) };
         let (a, b) = (self.half(i, 0, false), self.half(i, 1, false));
         let r = std::array::from_fn(|l| f(a[l], b[l]));
         let mask = self.mask(i);
@@ -112,9 +122,7 @@ impl Wave {
 
     /// 16-bit integer D = f(S0, S1, S2).
     pub(crate) fn w3(&mut self, i: &Inst, f: impl Fn(u16, u16, u16) -> u16) -> Flow {
-        if i.clamp {
-            return stop(What::NotEmulated(format!("{} with clamp", i.row.name)));
-        }
+        i.only16(3, false, SEL_D | DPP)?;
         let (a, b, c) = (self.half(i, 0, false), self.half(i, 1, false), self.half(i, 2, false));
         let r = std::array::from_fn(|l| f(a[l], b[l], c[l]));
         let mask = self.mask(i);
@@ -124,6 +132,7 @@ impl Wave {
 
     /// 16-bit compare; `float` constants and modifiers are those of halves.
     pub(crate) fn ch(&mut self, i: &Inst, f: impl Fn(f32, f32) -> bool) -> Flow {
+        i.only16(2, true, signs(2) | DPP)?;
         let (a, b) = (self.hs(i, 0), self.hs(i, 1));
         let bits = (0..32).fold(0, |m, l| m | u32::from(f(a[l], b[l])) << l);
         self.put_mask(i, 2, bits)
@@ -131,6 +140,7 @@ impl Wave {
 
     /// 16-bit integer compare.
     pub(crate) fn cw(&mut self, i: &Inst, f: impl Fn(u16, u16) -> bool) -> Flow {
+        i.only16(2, false, DPP)?;
         let (a, b) = (self.half(i, 0, false), self.half(i, 1, false));
         let bits = (0..32).fold(0, |m, l| m | u32::from(f(a[l], b[l])) << l);
         self.put_mask(i, 2, bits)
@@ -147,8 +157,8 @@ impl Wave {
         let pick = |x: u32, high: bool| if high { (x >> 16) as u16 } else { x as u16 };
         let (lo, hi) = (i.opsel >> n & 1 == 1, i.opsel_hi >> n & 1 == 1);
         let x = match i.src[n] {
-            // A float constant is one half value in the low half.
-            Src::Inline(c) if float => [u32::from(inline16(c)); 32],
+            // A float constant is one half value in the low half; an integer is sign-extended.
+            Src::Inline(c @ 240..) if float => [u32::from(inline16(c)); 32],
             _ => self.lanes(i, n),
         };
         let neg_lo = if float && i.neg >> n & 1 == 1 { 0x8000 } else { 0 };
@@ -158,43 +168,42 @@ impl Wave {
 
     /// Packed integer D = f(S0, S1) in each half.
     pub(crate) fn pk2(&mut self, i: &Inst, f: impl Fn(u16, u16) -> u16) -> Flow {
-        if i.clamp {
-            return stop(What::NotEmulated(format!("{} with clamp", i.row.name)));
-        }
+        i.only(!CLAMP)?;
+        self.pk2sat(i, &f, &f)
+    }
+
+    /// Packed D = wrap(S0, S1), or saturate(S0, S1) with the clamp bit.
+    pub(crate) fn pk2sat(
+        &mut self,
+        i: &Inst,
+        wrap: impl Fn(u16, u16) -> u16,
+        saturate: impl Fn(u16, u16) -> u16,
+    ) -> Flow {
+        i.only(sel(2) | CLAMP)?;
+        let f = |a, b| if i.clamp { saturate(a, b) } else { wrap(a, b) };
         let (a, b) = (self.packed(i, 0, false), self.packed(i, 1, false));
         self.put_packed(i, 2, |l| (f(a[l].0, b[l].0), f(a[l].1, b[l].1)))
     }
 
     /// Packed integer D = f(S0, S1, S2) in each half.
     pub(crate) fn pk3(&mut self, i: &Inst, f: impl Fn(u16, u16, u16) -> u16) -> Flow {
-        if i.clamp {
-            return stop(What::NotEmulated(format!("{} with clamp", i.row.name)));
-        }
+        i.only(sel(3))?;
         let (a, b, c) = (self.packed(i, 0, false), self.packed(i, 1, false), self.packed(i, 2, false));
         self.put_packed(i, 3, |l| (f(a[l].0, b[l].0, c[l].0), f(a[l].1, b[l].1, c[l].1)))
     }
 
     /// Packed half D = f(S0, S1, S2) of which `n` are read.
     pub(crate) fn pkh(&mut self, i: &Inst, n: usize, f: impl Fn(f32, f32, f32) -> f32) -> Flow {
+        i.only(signs(n) | sel(n) | CLAMP)?;
         let s: [[(u16, u16); 32]; 3] = std::array::from_fn(|k| match k < n {
             true => self.packed(i, k, true),
             false => [(0, 0); 32],
         });
-        let (clamp, keeps) = (i.clamp, self.mode & 0xc0 == 0xc0);
-        let tiny = |x: f32| if !keeps && x.abs() < 6.103_515_6e-5 { 0.0f32.copysign(x) } else { x };
-        let one = |a: u16, b: u16, c: u16| {
-            let x = tiny(h2f(f2h(f(tiny(h2f(a)), tiny(h2f(b)), tiny(h2f(c))))));
-            f2h(if !clamp {
-                x
-            } else if x > 0.0 {
-                x.min(1.0)
-            } else {
-                0.0
-            })
-        };
-        self.put_packed(i, n, |l| {
+        let one = |a: u16, b: u16, c: u16| self.half_bits(i, f(self.sh_of(a), self.sh_of(b), self.sh_of(c)));
+        let r: [(u16, u16); 32] = std::array::from_fn(|l| {
             (one(s[0][l].0, s[1][l].0, s[2][l].0), one(s[0][l].1, s[1][l].1, s[2][l].1))
-        })
+        });
+        self.put_packed(i, n, |l| r[l])
     }
 
     fn put_packed(&mut self, i: &Inst, n: usize, f: impl Fn(usize) -> (u16, u16)) -> Flow {
@@ -223,18 +232,12 @@ pub(crate) enum Mix {
 
 /// V_FMA_MIX_F32, V_FMA_MIXLO_F16, V_FMA_MIXHI_F16: each source is f32 or either half.
 pub(crate) fn fma_mix(w: &mut Wave, i: &Inst, _: &mut Group<'_>, to: Mix) -> Flow {
+    i.only(signs(3) | sel(3) | CLAMP)?;
     let source = |n: usize| -> [f32; 32] {
         let half = i.opsel_hi >> n & 1 == 1;
         let (neg, abs) = (i.neg >> n & 1 == 1, i.abs >> n & 1 == 1);
-        let x: [f32; 32] = if half {
-            w.half(i, n, true).map(|h| w.hflush(h2f(h)))
-        } else {
-            let flushes = w.flushes32();
-            w.lanes(i, n).map(|b| {
-                let x = f32::from_bits(b);
-                if flushes { crate::numeric::flush(x) } else { x }
-            })
-        };
+        let x: [f32; 32] =
+            if half { w.half(i, n, true).map(|h| w.sh_of(h)) } else { w.lanes(i, n).map(|b| w.sf(b)) };
         x.map(|x| {
             let x = if abs { x.abs() } else { x };
             if neg { -x } else { x }
@@ -248,15 +251,10 @@ pub(crate) fn fma_mix(w: &mut Wave, i: &Inst, _: &mut Group<'_>, to: Mix) -> Flo
             w.put_f32(i, ok, r);
         }
         Mix::Low | Mix::High => {
-            let r = std::array::from_fn(|l| {
-                let p = f64::from(a[l]) * f64::from(b[l]);
-                let x = h2f(crate::numeric::d2h(crate::numeric::add_odd(p, f64::from(c[l]))));
-                f2h(match i.clamp {
-                    true if x > 0.0 => x.min(1.0),
-                    true => 0.0,
-                    false => x,
-                })
-            });
+            // The fma is rounded to f32, the result to f16.
+            let fma = super::fma::fma32(&a, &b, &c);
+            let flushes = w.flushes_out32();
+            let r = fma.map(|x| w.half_bits(i, if flushes { flush(x) } else { x }));
             let mask = w.mask(i);
             w.put16(i.dst, to == Mix::High, mask, ok, &r);
         }

@@ -1,5 +1,7 @@
 //! A wave of 32 lanes: its registers, and how operands are read and results written.
 
+use std::cell::Cell;
+
 use super::{Flow, group::Who, stop_lane};
 use crate::{
     decode::{EXEC, NULL, VCC},
@@ -15,8 +17,16 @@ pub(crate) const SHARED_APERTURE: u32 = 0x0001_0000;
 /// High half of the scratch aperture in flat addresses.
 pub(crate) const PRIVATE_APERTURE: u32 = 0x0002_0000;
 
+/// No scalar register was read undefined.
+const DEFINED: u8 = 0xff;
+
 /// What registers hold before they are written: a NaN that stands out.
 const POISON: u32 = 0x7fba_d0ba;
+
+/// MODE bit: clamping a NaN gives 0.
+pub(crate) const DX10_CLAMP: u32 = 0x100;
+/// MODE bit: signalling NaNs become quiet, output modifiers are ignored.
+pub(crate) const IEEE: u32 = 0x200;
 
 /// Why a wave is not running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +53,11 @@ pub(crate) struct Wave {
     /// Bit l of entry r: lane l of vector register r holds a defined value.
     pub(crate) init: Box<[u32; 256]>,
     /// SGPRs, VCC (106), TTMPs (108..), NULL (124), M0 (125), EXEC (126) by operand code.
-    pub(crate) s: [u32; 128],
+    s: [u32; 128],
+    /// Which of them hold a defined value.
+    s_init: [bool; 128],
+    /// The last one that was read without, [`DEFINED`] when there was none.
+    s_undefined: Cell<u8>,
     pub(crate) scc: bool,
     /// Index of the current and of the next instruction's first dword in the code.
     pub(crate) pc: u32,
@@ -52,7 +66,8 @@ pub(crate) struct Wave {
     pub(crate) state: State,
     pub(crate) signals: u32,
     pub(crate) waits: u32,
-    /// MODE register: bits 3:0 round, 5:4 f32 denormals, 7:6 f16 and f64 denormals.
+    /// MODE register: bits 3:0 round; input and output denormals kept, 4 and 5 of f32, 6 and 7 of f16 and f64;
+    /// 8 DX10_CLAMP, 9 IEEE. gfx12 has no bits 8 and 9: they are 1 and 0 there, which is what it does.
     pub(crate) mode: u32,
     /// Private bytes, lane after lane.
     pub(crate) scratch: Vec<u8>,
@@ -67,6 +82,8 @@ impl Wave {
             v: vec![[POISON; 32]; 256].into_boxed_slice().try_into().expect("256 registers"),
             init: vec![0; 256].into_boxed_slice().try_into().expect("256 registers"),
             s: [POISON; 128],
+            s_init: [false; 128],
+            s_undefined: Cell::new(DEFINED),
             scc: false,
             pc: 0,
             next: 0,
@@ -82,11 +99,13 @@ impl Wave {
     }
 
     /// Back to poisoned registers at the start of a workgroup.
-    pub(crate) fn reset(&mut self, entry: u32, mode: u32) {
+    pub(crate) fn reset(&mut self, entry: u32, mode: u32, scalars_defined: bool) {
         self.v.fill([POISON; 32]);
         self.init.fill(0);
         self.s = [POISON; 128];
-        self.s[usize::from(NULL)] = 0;
+        self.s_init = [scalars_defined; 128];
+        (self.s[usize::from(NULL)], self.s_init[usize::from(NULL)]) = (0, true);
+        self.s_undefined.set(DEFINED);
         (self.scc, self.pc, self.next, self.state) = (false, entry, entry, State::Running);
         (self.signals, self.waits, self.mode, self.executed) = (0, 0, mode, 0);
         self.scratch.fill(0xff);
@@ -99,23 +118,119 @@ impl Wave {
 
     #[inline(always)]
     pub(crate) fn vcc(&self) -> u32 {
-        self.s[usize::from(VCC)]
+        self.scalar(VCC)
+    }
+
+    /// A scalar register by its operand code; an undefined one is noted.
+    #[inline(always)]
+    pub(crate) fn scalar(&self, code: u8) -> u32 {
+        let n = usize::from(code & 127);
+        if !self.s_init[n] {
+            self.s_undefined.set(code & 127);
+        }
+        self.s[n]
+    }
+
+    /// A scalar register that was read undefined since the last call.
+    #[inline(always)]
+    pub(crate) fn undefined(&self) -> Option<u8> {
+        let code = self.s_undefined.get();
+        if code == DEFINED {
+            return None;
+        }
+        self.s_undefined.set(DEFINED);
+        Some(code)
+    }
+
+    /// Copies `n` scalars, defined or not: compilers save registers that nobody wrote.
+    pub(crate) fn move_scalars(&mut self, i: &Inst, n: u8) -> Flow {
+        let Src::S(from) = i.src[0] else {
+            let v = self.s64(i.src[0], Wide::Bits);
+            self.set_s(i.dst, v as u32);
+            if n > 1 && i.dst != NULL {
+                self.set_s(i.dst + 1, (v >> 32) as u32);
+            }
+            return Ok(());
+        };
+        let copy: [(u32, bool); 2] = std::array::from_fn(|k| {
+            let c = usize::from(from + if from == NULL { 0 } else { k as u8 }) & 127;
+            (self.s[c], self.s_init[c])
+        });
+        for (k, (value, defined)) in copy.into_iter().enumerate().take(n.into()) {
+            if i.dst != NULL {
+                self.set_s(i.dst + k as u8, value);
+                self.s_init[usize::from(i.dst) + k] = defined;
+            }
+        }
+        Ok(())
+    }
+
+    /// A scalar for V_WRITELANE and its like, and whether it is defined.
+    pub(crate) fn scalar_as_is(&self, src: Src) -> (u32, bool) {
+        match src {
+            Src::S(c) => (self.s[usize::from(c)], self.s_init[usize::from(c)]),
+            s => (self.s32(s), true),
+        }
+    }
+
+    /// Writes a scalar register that may be undefined.
+    pub(crate) fn set_scalar_as_is(&mut self, code: u8, v: u32, defined: bool) {
+        if code != NULL {
+            self.set_s(code, v);
+            self.s_init[usize::from(code & 127)] = defined;
+        }
     }
 
     pub(crate) fn who(&self) -> Who {
         Who { wave: self.id, signals: self.signals, waits: self.waits }
     }
 
-    /// Whether f32 results and operands lose their subnormals.
+    /// Whether f32 operands lose their subnormals.
     #[inline(always)]
-    pub(crate) fn flushes32(&self) -> bool {
-        self.mode & 0x30 != 0x30
+    pub(crate) fn flushes_in32(&self) -> bool {
+        self.mode & 0x10 == 0
+    }
+
+    /// Whether f32 results lose their subnormals.
+    #[inline(always)]
+    pub(crate) fn flushes_out32(&self) -> bool {
+        self.mode & 0x20 == 0
+    }
+
+    /// Whether f16 and f64 operands lose their subnormals.
+    #[inline(always)]
+    pub(crate) fn flushes_in(&self) -> bool {
+        self.mode & 0x40 == 0
+    }
+
+    /// Whether f16 and f64 results lose their subnormals.
+    #[inline(always)]
+    pub(crate) fn flushes_out(&self) -> bool {
+        self.mode & 0x80 == 0
+    }
+
+    /// Whether V_MIN and V_MAX of gfx11 turn a signalling NaN into a quiet one.
+    pub(crate) fn ieee(&self) -> bool {
+        self.mode & IEEE != 0
+    }
+
+    /// Clamping gives 0 for a NaN.
+    pub(crate) fn clamps_nan(&self) -> bool {
+        self.mode & DX10_CLAMP != 0
+    }
+
+    /// The factor of an output modifier: the hardware ignores it in IEEE mode and where `kept` output
+    /// denormals are on.
+    pub(crate) fn factor(&self, i: &Inst, flushes: bool) -> Option<f32> {
+        let applied = i.omod != 0 && flushes && !self.ieee();
+        applied.then(|| [1.0, 2.0, 4.0, 0.5][usize::from(i.omod)])
     }
 
     #[inline(always)]
     pub(crate) fn set_s(&mut self, code: u8, v: u32) {
         if code != NULL {
             self.s[usize::from(code & 127)] = v;
+            self.s_init[usize::from(code & 127)] = true;
         }
     }
 
@@ -130,7 +245,7 @@ impl Wave {
         if code == NULL {
             return 0;
         }
-        let word = |c: u8| u64::from(self.s[usize::from(c & 127)]);
+        let word = |c: u8| u64::from(self.scalar(c));
         word(code) | word(code + 1) << 32
     }
 
@@ -138,7 +253,7 @@ impl Wave {
     #[inline(always)]
     pub(crate) fn s32(&self, src: Src) -> u32 {
         match src {
-            Src::S(r) => self.s[usize::from(r)],
+            Src::S(r) => self.scalar(r),
             Src::Inline(c) => inline32(c),
             Src::Lit(x) => x,
             Src::Special(c) => self.special(c) as u32,

@@ -4,7 +4,10 @@ use super::{Flow, fma, group::Group, stop, wave::Wave};
 use crate::{
     arch::Gen,
     fault::What,
-    inst::{Inst, Src},
+    inst::{
+        Inst, Src,
+        mods::{CLAMP, SEL, neg, signs},
+    },
     matrix_model::MatrixModel,
     numeric::{b2f, bf8, d2h, f2b, fp8, h2f},
 };
@@ -46,12 +49,22 @@ pub(crate) enum Acc {
 
 type Matrix = [[f32; 16]; 16];
 
-/// First register of operand n, after the check of all that one lane's part of it takes.
-fn operand(w: &Wave, i: &Inst, n: usize, bits: u32, g: &Group<'_>) -> Result<u8, Box<super::Hit>> {
+/// First register of operand n of that many k, after the check of all that one lane's part of it takes.
+fn operand(
+    w: &Wave,
+    i: &Inst,
+    n: usize,
+    bits: u32,
+    depth: u32,
+    g: &Group<'_>,
+) -> Result<u8, Box<super::Hit>> {
+    if w.exec() != u32::MAX {
+        return stop(What::WmmaInactive { exec: w.exec() });
+    }
     let Src::V(first) = i.src[n] else {
         return stop(What::NotEmulated("WMMA with a scalar A or B".to_owned()));
     };
-    let per_lane = if g.generation == Gen::Gfx11 { 16 } else { 8 };
+    let per_lane = if g.generation == Gen::Gfx11 { depth } else { depth / 2 };
     let count = per_lane * bits / 32;
     for r in 0..count {
         let r = first.wrapping_add(r as u8);
@@ -66,12 +79,13 @@ fn operand(w: &Wave, i: &Inst, n: usize, bits: u32, g: &Group<'_>) -> Result<u8,
     Ok(first)
 }
 
-/// Element `k` of row or column `n` of an operand that starts at register `first`.
-fn element(w: &Wave, g: &Group<'_>, first: u8, n: usize, k: u32, bits: u32) -> u32 {
-    // gfx11: every lane n % 16 holds all k. gfx12: lane n + 16 holds k = 8..15.
+/// Element `k` of row or column `n` of an operand of `depth` k that starts at register `first`.
+fn element(w: &Wave, g: &Group<'_>, first: u8, n: usize, k: u32, bits: u32, depth: u32) -> u32 {
+    // gfx11: every lane n % 16 holds all k. gfx12: lane n + 16 holds the upper half of k.
+    let half = depth / 2;
     let (lane, slot) = match g.generation {
         Gen::Gfx11 => (n, k),
-        Gen::Gfx12 => (n + 16 * (k / 8) as usize, k % 8),
+        Gen::Gfx12 => (n + 16 * (k / half) as usize, k % half),
     };
     let bit = slot * bits;
     let v = w.v[usize::from(first.wrapping_add((bit / 32) as u8))][lane];
@@ -82,7 +96,7 @@ fn element(w: &Wave, g: &Group<'_>, first: u8, n: usize, k: u32, bits: u32) -> u
 fn load(w: &Wave, i: &Inst, g: &Group<'_>, elems: [Elem; 2]) -> Result<[Matrix; 2], Box<super::Hit>> {
     let mut out = [[[0.0; 16]; 16]; 2];
     for (n, elem) in elems.into_iter().enumerate() {
-        let first = operand(w, i, n, elem.bits(), g)?;
+        let first = operand(w, i, n, elem.bits(), 16, g)?;
         let negate = |k: u32| {
             // NEG_LO negates the even elements, NEG_HI the odd ones.
             let field = if k.is_multiple_of(2) { i.neg } else { i.abs };
@@ -90,7 +104,7 @@ fn load(w: &Wave, i: &Inst, g: &Group<'_>, elems: [Elem; 2]) -> Result<[Matrix; 
         };
         for lane in 0..16 {
             for k in 0..16 {
-                let x = elem.value(element(w, g, first, lane, k, elem.bits()));
+                let x = elem.value(element(w, g, first, lane, k, elem.bits(), 16));
                 let x = if negate(k) { -x } else { x };
                 let (r, c) = if n == 0 { (lane, k as usize) } else { (k as usize, lane) };
                 out[n][r][c] = x;
@@ -164,11 +178,11 @@ fn load_acc(w: &Wave, i: &Inst, g: &Group<'_>, acc: Acc) -> Result<Matrix, Box<s
     Ok(c)
 }
 
-/// V_WMMA_{F32,F16,BF16}_16X16X16_*. EXEC is ignored: all lanes take part.
+/// V_WMMA_{F32,F16,BF16}_16X16X16_*: all lanes take part.
 pub(crate) fn wmma(w: &mut Wave, i: &Inst, g: &mut Group<'_>, a: Elem, b: Elem, acc: Acc) -> Flow {
-    if i.clamp {
-        return stop(What::NotEmulated("WMMA with clamp".to_owned()));
-    }
+    let halves = acc != Acc::F32 && g.generation == Gen::Gfx11;
+    let signed = if a.bits() == 16 { signs(3) } else { signs(3) & !signs(2) };
+    i.only(signed | if halves { SEL << 2 } else { 0 })?;
     let [ma, mb] = load(w, i, g, [a, b])?;
     let mut d = load_acc(w, i, g, acc)?;
     if g.model == MatrixModel::FmaChain {
@@ -208,16 +222,16 @@ fn store_acc(w: &mut Wave, i: &Inst, g: &Group<'_>, acc: Acc, d: &Matrix) {
     }
 }
 
-/// V_WMMA_I32_16X16X16_IU{bits}: NEG_LO makes A or B signed, CLAMP saturates.
-pub(crate) fn wmma_int(w: &mut Wave, i: &Inst, g: &mut Group<'_>, bits: u32) -> Flow {
-    let depth = 16;
-    let mut parts = [[[0i64; 16]; 16]; 2];
+/// V_WMMA_I32_16X16X{depth}_IU{bits}: NEG_LO makes A or B signed, CLAMP saturates.
+pub(crate) fn wmma_int(w: &mut Wave, i: &Inst, g: &mut Group<'_>, bits: u32, depth: u32) -> Flow {
+    i.only(neg(2) | CLAMP)?;
+    let mut parts = [[[0i64; 32]; 16]; 2];
     for n in 0..2 {
-        let first = operand(w, i, n, bits, g)?;
+        let first = operand(w, i, n, bits, depth, g)?;
         let signed = i.neg >> n & 1 == 1;
         for row in 0..16 {
             for k in 0..depth {
-                let x = element(w, g, first, row, k, bits);
+                let x = element(w, g, first, row, k, bits, depth);
                 let s = (x << (32 - bits)) as i32 >> (32 - bits);
                 parts[n][row][k as usize] = if signed { s.into() } else { x.into() };
             }

@@ -3,7 +3,7 @@
 use super::{r, refused};
 use crate::{
     exec::{
-        atomic::{dec, float, inc, max_f32, min_f32},
+        atomic::{dec, float, inc, max_f32, max_num_f32, min_f32, min_num_f32},
         lane::{ds_bpermute, ds_permute, ds_swizzle},
         lds::{atomic, load, load2, store, store2},
         mem::Width,
@@ -75,8 +75,8 @@ pub(super) static ATOMIC: &[Row] = &[
     r("ds_cmpstore_b32", 16, 16, |w, i, g| atomic(w, i, g, false, |a, v, c| if a == c { v } else { a })),
     r("ds_min_f32", 18, NO, |w, i, g| atomic(w, i, g, false, float(min_f32))),
     r("ds_max_f32", 19, NO, |w, i, g| atomic(w, i, g, false, float(max_f32))),
-    r("ds_min_num_f32", NO, 18, |w, i, g| atomic(w, i, g, false, float(min_f32))),
-    r("ds_max_num_f32", NO, 19, |w, i, g| atomic(w, i, g, false, float(max_f32))),
+    r("ds_min_num_f32", NO, 18, |w, i, g| atomic(w, i, g, false, float(min_num_f32))),
+    r("ds_max_num_f32", NO, 19, |w, i, g| atomic(w, i, g, false, float(max_num_f32))),
     r("ds_add_f32", 21, 21, |w, i, g| atomic(w, i, g, false, float(|a, b| a + b))),
     r("ds_add_rtn_u32", 32, 32, |w, i, g| atomic(w, i, g, false, |a, b, _| a.wrapping_add(b))),
     r("ds_sub_rtn_u32", 33, 33, |w, i, g| atomic(w, i, g, false, |a, b, _| a.wrapping_sub(b))),
@@ -97,8 +97,8 @@ pub(super) static ATOMIC: &[Row] = &[
     r("ds_cmpstore_rtn_b32", 48, 48, |w, i, g| atomic(w, i, g, false, |a, v, c| if a == c { v } else { a })),
     r("ds_min_rtn_f32", 50, NO, |w, i, g| atomic(w, i, g, false, float(min_f32))),
     r("ds_max_rtn_f32", 51, NO, |w, i, g| atomic(w, i, g, false, float(max_f32))),
-    r("ds_min_num_rtn_f32", NO, 50, |w, i, g| atomic(w, i, g, false, float(min_f32))),
-    r("ds_max_num_rtn_f32", NO, 51, |w, i, g| atomic(w, i, g, false, float(max_f32))),
+    r("ds_min_num_rtn_f32", NO, 50, |w, i, g| atomic(w, i, g, false, float(min_num_f32))),
+    r("ds_max_num_rtn_f32", NO, 51, |w, i, g| atomic(w, i, g, false, float(max_num_f32))),
     r("ds_add_u64", 64, 64, |w, i, g| atomic(w, i, g, true, |a, b, _| a.wrapping_add(b))),
     r("ds_min_u64", 71, 71, |w, i, g| atomic(w, i, g, true, |a, b, _| a.min(b))),
     r("ds_max_u64", 72, 72, |w, i, g| atomic(w, i, g, true, |a, b, _| a.max(b))),

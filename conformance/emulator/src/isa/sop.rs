@@ -4,7 +4,7 @@ use super::{r, refused};
 use crate::{
     exec::{nop, scalar},
     inst::{NO, Row},
-    numeric::{differ, f2h, f2h_rtz, max_num, maximum, min_num, minimum},
+    numeric::{differ, f2h_rtz, max_mode, max_num, maximum, min_mode, min_num, minimum},
 };
 
 const BITS: crate::exec::wave::Wide = crate::exec::wave::Wide::Bits;
@@ -46,8 +46,8 @@ fn replicate(x: u32) -> u64 {
 }
 
 pub(super) static SOP1: &[Row] = &[
-    r("s_mov_b32", 0, 0, |w, i, _| w.s1(i, |a| a)),
-    r("s_mov_b64", 1, 1, |w, i, _| w.q1(i, |a| a)),
+    r("s_mov_b32", 0, 0, |w, i, _| w.move_scalars(i, 1)),
+    r("s_mov_b64", 1, 1, |w, i, _| w.move_scalars(i, 2)),
     r("s_cmov_b32", 2, 2, |w, i, _| if w.scc { w.s1(i, |a| a) } else { Ok(()) }),
     r("s_cmov_b64", 3, 3, |w, i, _| if w.scc { w.q1(i, |a| a) } else { Ok(()) }),
     r("s_brev_b32", 4, 4, |w, i, _| w.s1(i, u32::reverse_bits)),
@@ -67,7 +67,7 @@ pub(super) static SOP1: &[Row] = &[
     r("s_sext_i32_i8", 14, 14, |w, i, _| w.s1(i, |a| a as i8 as u32)),
     r("s_sext_i32_i16", 15, 15, |w, i, _| w.s1(i, |a| a as i16 as u32)),
     r("s_bitset0_b32", 16, 16, |w, i, _| {
-        let d = w.s[usize::from(i.dst)];
+        let d = w.scalar(i.dst);
         w.s1(i, |a| d & !(1 << (a & 31)))
     }),
     r("s_bitset0_b64", 17, 17, |w, i, _| {
@@ -76,7 +76,7 @@ pub(super) static SOP1: &[Row] = &[
         Ok(())
     }),
     r("s_bitset1_b32", 18, 18, |w, i, _| {
-        let d = w.s[usize::from(i.dst)];
+        let d = w.scalar(i.dst);
         w.s1(i, |a| d | 1 << (a & 31))
     }),
     r("s_bitset1_b64", 19, 19, |w, i, _| {
@@ -161,28 +161,22 @@ pub(super) static SOP1: &[Row] = &[
     r("s_cvt_f32_u32", 101, 101, |w, i, _| w.s1(i, |a| (a as f32).to_bits())),
     r("s_cvt_i32_f32", 102, 102, |w, i, _| w.s1(i, |a| f32::from_bits(a) as i32 as u32)),
     r("s_cvt_u32_f32", 103, 103, |w, i, _| w.s1(i, |a| f32::from_bits(a) as u32)),
-    r("s_cvt_f16_f32", 104, 104, |w, i, _| w.s1(i, |a| f2h(f32::from_bits(a)).into())),
+    r("s_cvt_f16_f32", 104, 104, |w, i, _| {
+        let x = w.sf(w.s32(i.src[0]));
+        w.put_sh(i, x)
+    }),
     r("s_cvt_f32_f16", 105, 105, |w, i, _| {
         let x = w.sh(i, 0);
-        w.s1(i, |_| x.to_bits())
+        w.put_sf(i, x)
     }),
-    r("s_cvt_hi_f32_f16", 106, 106, |w, i, _| w.s1(i, |a| crate::numeric::h2f((a >> 16) as u16).to_bits())),
-    r("s_ceil_f16", 107, 107, |w, i, _| {
-        let x = w.sh(i, 0);
-        w.s1(i, |_| f2h(x.ceil()).into())
+    r("s_cvt_hi_f32_f16", 106, 106, |w, i, _| {
+        let x = w.sh_of((w.sh_bits(i, 0) >> 16) as u16);
+        w.put_sf(i, x)
     }),
-    r("s_floor_f16", 108, 108, |w, i, _| {
-        let x = w.sh(i, 0);
-        w.s1(i, |_| f2h(x.floor()).into())
-    }),
-    r("s_trunc_f16", 109, 109, |w, i, _| {
-        let x = w.sh(i, 0);
-        w.s1(i, |_| f2h(x.trunc()).into())
-    }),
-    r("s_rndne_f16", 110, 110, |w, i, _| {
-        let x = w.sh(i, 0);
-        w.s1(i, |_| f2h(x.round_ties_even()).into())
-    }),
+    r("s_ceil_f16", 107, 107, |w, i, _| w.sh1(i, f32::ceil)),
+    r("s_floor_f16", 108, 108, |w, i, _| w.sh1(i, f32::floor)),
+    r("s_trunc_f16", 109, 109, |w, i, _| w.sh1(i, f32::trunc)),
+    r("s_rndne_f16", 110, 110, |w, i, _| w.sh1(i, f32::round_ties_even)),
 ];
 
 fn add_overflow(a: u32, b: u32) -> (u32, bool) {
@@ -289,37 +283,41 @@ pub(super) static SOP2: &[Row] = &[
     r("s_pack_hl_b32_b16", 53, 53, |w, i, _| w.s2(i, |a, b| a >> 16 | b << 16)),
     r("s_add_f32", 64, 64, |w, i, _| w.sf2(i, |a, b| a + b)),
     r("s_sub_f32", 65, 65, |w, i, _| w.sf2(i, |a, b| a - b)),
-    r("s_min_f32", 66, NO, |w, i, _| w.sf2(i, min_num)),
-    r("s_max_f32", 67, NO, |w, i, _| w.sf2(i, max_num)),
+    r("s_min_f32", 66, NO, |w, i, _| {
+        let f = min_mode(w.ieee());
+        w.sf2(i, f)
+    }),
+    r("s_max_f32", 67, NO, |w, i, _| {
+        let f = max_mode(w.ieee());
+        w.sf2(i, f)
+    }),
     r("s_min_num_f32", NO, 66, |w, i, _| w.sf2(i, min_num)),
     r("s_max_num_f32", NO, 67, |w, i, _| w.sf2(i, max_num)),
     r("s_mul_f32", 68, 68, |w, i, _| w.sf2(i, |a, b| a * b)),
-    r("s_fmaak_f32", 69, 69, |w, i, _| {
-        let k = f32::from_bits(w.s32(i.src[2]));
-        w.sf2(i, |a, b| a.mul_add(b, k))
-    }),
-    r("s_fmamk_f32", 70, 70, |w, i, _| {
-        let k = f32::from_bits(w.s32(i.src[2]));
-        w.sf2(i, |a, b| a.mul_add(k, b))
-    }),
-    r("s_fmac_f32", 71, 71, |w, i, _| {
-        let d = f32::from_bits(w.s[usize::from(i.dst)]);
-        w.sf2(i, |a, b| a.mul_add(b, d))
-    }),
+    r("s_fmaak_f32", 69, 69, |w, i, _| w.sfma(i, [w.s32(i.src[0]), w.s32(i.src[1]), w.s32(i.src[2])])),
+    r("s_fmamk_f32", 70, 70, |w, i, _| w.sfma(i, [w.s32(i.src[0]), w.s32(i.src[2]), w.s32(i.src[1])])),
+    r("s_fmac_f32", 71, 71, |w, i, _| w.sfma(i, [w.s32(i.src[0]), w.s32(i.src[1]), w.scalar(i.dst)])),
     r("s_cvt_pk_rtz_f16_f32", 72, 72, |w, i, _| {
-        w.s2(i, |a, b| u32::from(f2h_rtz(f32::from_bits(a))) | u32::from(f2h_rtz(f32::from_bits(b))) << 16)
+        let (a, b) = (w.sf(w.s32(i.src[0])), w.sf(w.s32(i.src[1])));
+        w.s2(i, |_, _| u32::from(f2h_rtz(a)) | u32::from(f2h_rtz(b)) << 16)
     }),
     r("s_add_f16", 73, 73, |w, i, _| w.sh2(i, |a, b| a + b)),
     r("s_sub_f16", 74, 74, |w, i, _| w.sh2(i, |a, b| a - b)),
-    r("s_min_f16", 75, NO, |w, i, _| w.sh2(i, min_num)),
-    r("s_max_f16", 76, NO, |w, i, _| w.sh2(i, max_num)),
+    r("s_min_f16", 75, NO, |w, i, _| {
+        let f = min_mode(w.ieee());
+        w.sh2(i, f)
+    }),
+    r("s_max_f16", 76, NO, |w, i, _| {
+        let f = max_mode(w.ieee());
+        w.sh2(i, f)
+    }),
     r("s_min_num_f16", NO, 75, |w, i, _| w.sh2(i, min_num)),
     r("s_max_num_f16", NO, 76, |w, i, _| w.sh2(i, max_num)),
     r("s_mul_f16", 77, 77, |w, i, _| w.sh2(i, |a, b| a * b)),
     r("s_fmac_f16", 78, 78, |w, i, _| {
-        let d = crate::numeric::h2f(w.s[usize::from(i.dst)] as u16);
-        let (a, b) = (w.sh(i, 0), w.sh(i, 1));
-        w.s1(i, |_| f2h(crate::exec::valu16::fma16(a, b, d)).into())
+        let d = w.sh_of(w.scalar(i.dst) as u16);
+        let r = crate::exec::valu16::fma16(w.sh(i, 0), w.sh(i, 1), d);
+        w.put_sh(i, r)
     }),
     r("s_minimum_f32", NO, 79, |w, i, _| w.sf2(i, minimum)),
     r("s_maximum_f32", NO, 80, |w, i, _| w.sf2(i, maximum)),

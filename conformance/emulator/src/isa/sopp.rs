@@ -33,18 +33,18 @@ pub(super) static SOPK: &[Row] = &[
     r("s_addk_i32", 15, NO, addk),
     r("s_addk_co_i32", NO, 15, addk),
     r("s_mulk_i32", 16, 16, |w, i, _| {
-        let d = w.s[usize::from(i.dst)];
+        let d = w.scalar(i.dst);
         w.set_s(i.dst, d.wrapping_mul(i.imm as i16 as u32));
         Ok(())
     }),
     r("s_getreg_b32", 17, 17, scalar::getreg),
-    r("s_setreg_b32", 18, 18, |w, i, _| {
-        let v = w.s[usize::from(i.dst)];
-        scalar::setreg(w, i, v)
+    r("s_setreg_b32", 18, 18, |w, i, g| {
+        let v = w.scalar(i.dst);
+        scalar::setreg(w, i, g.generation, v)
     }),
-    r("s_setreg_imm32_b32", 19, 19, |w, i, _| {
+    r("s_setreg_imm32_b32", 19, 19, |w, i, g| {
         let v = w.s32(i.src[0]);
-        scalar::setreg(w, i, v)
+        scalar::setreg(w, i, g.generation, v)
     }),
     r("s_call_b64", 20, 20, |w, i, g| {
         let next = w.next_address(g);
@@ -64,7 +64,7 @@ fn addk(
     i: &crate::inst::Inst,
     _: &mut crate::exec::group::Group<'_>,
 ) -> crate::exec::Flow {
-    let (d, overflow) = (w.s[usize::from(i.dst)] as i32).overflowing_add(i.imm as i16 as i32);
+    let (d, overflow) = (w.scalar(i.dst) as i32).overflowing_add(i.imm as i16 as i32);
     w.scc = overflow;
     w.set_s(i.dst, d as u32);
     Ok(())

@@ -3,7 +3,7 @@
 use super::{r, refused};
 use crate::{
     exec::{
-        atomic::{atomic, dec, float, inc, max_f32, min_f32, packed},
+        atomic::{atomic, dec, float, inc, max_f32, max_num_f32, min_f32, min_num_f32, packed},
         mem::{Width, load, store},
         nop,
     },
@@ -184,7 +184,7 @@ macro_rules! with_atomics {
                     g,
                     false,
                     1,
-                    float(min_f32)
+                    float(min_num_f32)
                 )),
                 r(concat!($p, "atomic_max_num_f32"), NO, 82, |w, i, g| atomic(
                     w,
@@ -192,7 +192,7 @@ macro_rules! with_atomics {
                     g,
                     false,
                     1,
-                    float(max_f32)
+                    float(max_num_f32)
                 )),
                 r(concat!($p, "atomic_add_f32"), 86, 86, |w, i, g| atomic(
                     w,

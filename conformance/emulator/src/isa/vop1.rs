@@ -7,7 +7,10 @@ use crate::{
         nop,
         valu::swap,
     },
-    inst::{D16, NO, Row},
+    inst::{
+        D16, NO, Row,
+        mods::{DPP, OUT, SEL, SEL_D, signs},
+    },
     numeric::{bf8, exp2i, f2h, fp8, frexp64, h2f, turn},
 };
 
@@ -74,12 +77,8 @@ pub(super) static VOP1: &[Row] = &[
     vop!("v_cvt_nearest_i32_f32", 12, |w, i, _| w.f1u(i, |a| (a + 0.5).floor() as i32 as u32)),
     vop!("v_cvt_floor_i32_f32", 13, |w, i, _| w.f1u(i, |a| a.floor() as i32 as u32)),
     vop!("v_cvt_off_f32_i4", 14, |w, i, _| { w.u1f(i, |a| ((a << 28) as i32 >> 28) as f32 * 0.0625) }),
-    vop!("v_cvt_f32_f64", 15, |w, i, _| w.d_to32(i, |x| (x as f32).to_bits())),
-    vop!("v_cvt_f64_f32", 16, |w, i, _| {
-        let x = w.f32s(i, 0).map(|x| f64::from(x).to_bits());
-        w.put64(i, w.defined(i, 0), &x);
-        Ok(())
-    }),
+    vop!("v_cvt_f32_f64", 15, |w, i, _| w.d_to_f32(i)),
+    vop!("v_cvt_f64_f32", 16, |w, i, _| w.d_from_f32(i)),
     vop!("v_cvt_f32_ubyte0", 17, |w, i, _| w.u1f(i, |a| (a & 255) as f32)),
     vop!("v_cvt_f32_ubyte1", 18, |w, i, _| w.u1f(i, |a| (a >> 8 & 255) as f32)),
     vop!("v_cvt_f32_ubyte2", 19, |w, i, _| w.u1f(i, |a| (a >> 16 & 255) as f32)),
@@ -135,17 +134,18 @@ pub(super) static VOP1: &[Row] = &[
     refused("v_swaprel_b32", 0x180 + 104, 0x180 + 104),
     r("v_cvt_f32_fp8", NO, 0x1ec, |w, i, _| {
         let s = i.opsel;
-        w.u1f(i, |a| fp8(byte(a, s)))
+        w.u1f_bytes(i, |a| fp8(byte(a, s)))
     }),
     r("v_cvt_f32_bf8", NO, 0x1ed, |w, i, _| {
         let s = i.opsel;
-        w.u1f(i, |a| bf8(byte(a, s)))
+        w.u1f_bytes(i, |a| bf8(byte(a, s)))
     }),
     r("v_cvt_pk_f32_fp8", NO, 0x1ee, |w, i, _| pk_f32(w, i, fp8)),
     r("v_cvt_pk_f32_bf8", NO, 0x1ef, |w, i, _| pk_f32(w, i, bf8)),
 ];
 
 fn pk_f32(w: &mut crate::exec::wave::Wave, i: &crate::inst::Inst, f: fn(u8) -> f32) -> crate::exec::Flow {
+    i.only(SEL)?;
     let shift = if i.opsel & 1 == 1 { 16 } else { 0 };
     let r = w.lanes(i, 0).map(|x| {
         let x = x >> shift;
@@ -161,11 +161,15 @@ macro_rules! half {
     };
 }
 
+/// What an instruction from one half to another follows.
+const HALF1: u16 = signs(1) | SEL_D | OUT | DPP;
+
 /// A transcendental of halves: computed in f64, rounded once.
 macro_rules! half_trans {
     ($f:expr) => {
         |w, i, _| {
             let f: fn(f64) -> f64 = $f;
+            i.only16(1, true, HALF1)?;
             let x = w.hs(i, 0).map(|x| crate::numeric::d2h(f(x.into())));
             w.put_f16(i, w.defined(i, 0), x.map(h2f));
             Ok(())
@@ -175,36 +179,43 @@ macro_rules! half_trans {
 
 pub(super) static HALF: &[Row] = &[
     half!("v_cvt_f16_f32", 10, D16, |w, i, _| {
+        i.only(HALF1)?;
         let x = w.f32s(i, 0);
         w.put_f16(i, w.defined(i, 0), x);
         Ok(())
     }),
     half!("v_cvt_f32_f16", 11, 1, |w, i, _| {
+        i.only16(1, true, signs(1) | OUT | DPP)?;
         let x = w.hs(i, 0);
         w.put_f32(i, w.defined(i, 0), x);
         Ok(())
     }),
     half!("v_mov_b16", 28, 1 | D16, |w, i, _| {
+        i.only16(1, true, SEL_D | DPP)?;
         let x = w.half(i, 0, true);
         w.put_half(i, w.defined(i, 0), &x);
         Ok(())
     }),
     half!("v_cvt_f16_u16", 80, 1 | D16, |w, i, _| {
+        i.only16(1, false, SEL_D | OUT | DPP)?;
         let x = w.half(i, 0, false).map(f32::from);
         w.put_f16(i, w.defined(i, 0), x);
         Ok(())
     }),
     half!("v_cvt_f16_i16", 81, 1 | D16, |w, i, _| {
+        i.only16(1, false, SEL_D | OUT | DPP)?;
         let x = w.half(i, 0, false).map(|x| f32::from(x as i16));
         w.put_f16(i, w.defined(i, 0), x);
         Ok(())
     }),
     half!("v_cvt_u16_f16", 82, 1 | D16, |w, i, _| {
+        i.only16(1, true, signs(1) | SEL_D | DPP)?;
         let x = w.hs(i, 0).map(|x| x as u16);
         w.put_half(i, w.defined(i, 0), &x);
         Ok(())
     }),
     half!("v_cvt_i16_f16", 83, 1 | D16, |w, i, _| {
+        i.only16(1, true, signs(1) | SEL_D | DPP)?;
         let x = w.hs(i, 0).map(|x| x as i16 as u16);
         w.put_half(i, w.defined(i, 0), &x);
         Ok(())
@@ -216,6 +227,7 @@ pub(super) static HALF: &[Row] = &[
     half!("v_exp_f16", 88, 1 | D16, half_trans!(f64::exp2)),
     half!("v_frexp_mant_f16", 89, 1 | D16, |w, i, _| w.h1(i, frexp_mant)),
     half!("v_frexp_exp_i16_f16", 90, 1 | D16, |w, i, _| {
+        i.only16(1, true, signs(1) | SEL_D | DPP)?;
         let x = w.hs(i, 0).map(|x| frexp_exp(x) as u16);
         w.put_half(i, w.defined(i, 0), &x);
         Ok(())
@@ -231,32 +243,38 @@ pub(super) static HALF: &[Row] = &[
     half!("v_sin_f16", 96, 1 | D16, |w, i, _| w.h1(i, |x| h2f(f2h(sin_turn(x))))),
     half!("v_cos_f16", 97, 1 | D16, |w, i, _| w.h1(i, |x| h2f(f2h(cos_turn(x))))),
     half!("v_sat_pk_u8_i16", 98, D16, |w, i, _| {
+        i.only(SEL_D | DPP)?;
         let x = w.lanes(i, 0).map(|a| sat_u8(a as u16) | sat_u8((a >> 16) as u16) << 8);
         w.put_half(i, w.defined(i, 0), &x);
         Ok(())
     }),
     half!("v_cvt_norm_i16_f16", 99, 1 | D16, |w, i, _| {
+        i.only16(1, true, signs(1) | SEL_D | DPP)?;
         let x = w.hs(i, 0).map(|x| (x.clamp(-1.0, 1.0) * 32767.0).round_ties_even() as i16 as u16);
         w.put_half(i, w.defined(i, 0), &x);
         Ok(())
     }),
     half!("v_cvt_norm_u16_f16", 100, 1 | D16, |w, i, _| {
+        i.only16(1, true, signs(1) | SEL_D | DPP)?;
         let x = w.hs(i, 0).map(|x| (x.clamp(0.0, 1.0) * 65535.0).round_ties_even() as u16);
         w.put_half(i, w.defined(i, 0), &x);
         Ok(())
     }),
     refused("v_swap_b16", 0x180 + 102, 0x180 + 102),
     half!("v_not_b16", 105, 1 | D16, |w, i, _| {
+        i.only16(1, false, SEL_D | DPP)?;
         let x = w.half(i, 0, false).map(|x| !x);
         w.put_half(i, w.defined(i, 0), &x);
         Ok(())
     }),
     half!("v_cvt_i32_i16", 106, 1, |w, i, _| {
+        i.only16(1, false, DPP)?;
         let x = w.half(i, 0, false).map(|x| x as i16 as u32);
         w.put(i.dst, w.mask(i), w.defined(i, 0), &x);
         Ok(())
     }),
     half!("v_cvt_u32_u16", 107, 1, |w, i, _| {
+        i.only16(1, false, DPP)?;
         let x = w.half(i, 0, false).map(u32::from);
         w.put(i.dst, w.mask(i), w.defined(i, 0), &x);
         Ok(())

@@ -3,8 +3,11 @@
 use super::{h, r, refused};
 use crate::{
     exec::{dot::dot2acc, wave::Wide},
-    inst::{D16, NO, Row},
-    numeric::{f2h_rtz, max_num, max_num64, min_num, min_num64},
+    inst::{
+        D16, NO, Row,
+        mods::{DPP, OUT, SEL_D, signs},
+    },
+    numeric::{f2h_rtz, max_mode, max_num, max_num64, min_mode, min_num, min_num64},
 };
 
 /// Low 24 bits with sign.
@@ -60,8 +63,14 @@ pub(super) static VOP2: &[Row] = &[
     vop!("v_mul_hi_i32_i24", 10, 10, |w, i, _| w.u2(i, |a, b| ((i24(a) * i24(b)) >> 32) as u32)),
     vop!("v_mul_u32_u24", 11, 11, |w, i, _| w.u2(i, |a, b| (u24(a) * u24(b)) as u32)),
     vop!("v_mul_hi_u32_u24", 12, 12, |w, i, _| w.u2(i, |a, b| ((u24(a) * u24(b)) >> 32) as u32)),
-    vop!("v_min_f32", 15, NO, |w, i, _| w.f2(i, min_num)),
-    vop!("v_max_f32", 16, NO, |w, i, _| w.f2(i, max_num)),
+    vop!("v_min_f32", 15, NO, |w, i, _| {
+        let f = min_mode(w.ieee());
+        w.f2(i, f)
+    }),
+    vop!("v_max_f32", 16, NO, |w, i, _| {
+        let f = max_mode(w.ieee());
+        w.f2(i, f)
+    }),
     vop!("v_min_num_f32", NO, 21, |w, i, _| w.f2(i, min_num)),
     vop!("v_max_num_f32", NO, 22, |w, i, _| w.f2(i, max_num)),
     vop!("v_min_i32", 17, 17, |w, i, _| w.u2(i, |a, b| (a as i32).min(b as i32) as u32)),
@@ -96,11 +105,18 @@ pub(super) static VOP2: &[Row] = &[
     half!("v_fmac_f16", 54, 54, ALL, |w, i, _| w.hfma(i, true)),
     half!("v_fmamk_f16", 55, 55, ALL, |w, i, _| w.hfma(i, false)),
     half!("v_fmaak_f16", 56, 56, ALL, |w, i, _| w.hfma(i, false)),
-    half!("v_max_f16", 57, NO, ALL, |w, i, _| w.h2(i, max_num)),
-    half!("v_min_f16", 58, NO, ALL, |w, i, _| w.h2(i, min_num)),
+    half!("v_max_f16", 57, NO, ALL, |w, i, _| {
+        let f = max_mode(w.ieee());
+        w.h2(i, f)
+    }),
+    half!("v_min_f16", 58, NO, ALL, |w, i, _| {
+        let f = min_mode(w.ieee());
+        w.h2(i, f)
+    }),
     half!("v_min_num_f16", NO, 48, ALL, |w, i, _| w.h2(i, min_num)),
     half!("v_max_num_f16", NO, 49, ALL, |w, i, _| w.h2(i, max_num)),
     half!("v_ldexp_f16", 59, 59, ALL, |w, i, _| {
+        i.only16(2, true, signs(1) | SEL_D | OUT | DPP)?;
         let (x, e) = (w.hs(i, 0), w.half(i, 1, false));
         let r = std::array::from_fn(|l| crate::numeric::ldexp(x[l], (e[l] as i16).into()));
         w.put_f16(i, w.defined_all(i, 2), r);

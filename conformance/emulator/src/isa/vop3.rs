@@ -3,13 +3,19 @@
 use super::{h, r, refused};
 use crate::{
     exec::{
+        Flow,
+        group::Group,
         lane::{permlane16, permlane16_var, readlane, writelane},
         valu::{div_fmas, div_scale},
-        wave::Wide,
+        wave::{Wave, Wide},
     },
-    inst::{D16, NO, Row},
+    inst::{
+        D16, Inst, NO, Row,
+        mods::{DPP, OUT, SEL_D, signs},
+    },
     numeric::{
-        div_fixup, f2h, ldexp, ldexp64, max_num, max_num64, maximum, med3, min_num, min_num64, minimum,
+        d2h, div_fixup, flush, h2f, ldexp, ldexp64, max_mode, max_mode64, max_num, maximum, med3, min_mode,
+        min_mode64, min_num, minimum,
     },
 };
 
@@ -25,9 +31,11 @@ fn bfe_u(a: u32, b: u32, c: u32) -> u32 {
     a >> (b & 31) & ((1 << (c & 31)) - 1)
 }
 
+/// The field is cut out of the value shifted arithmetically, so one beyond bit 31 repeats the sign.
 fn bfe_i(a: u32, b: u32, c: u32) -> u32 {
     let width = c & 31;
-    if width == 0 { 0 } else { ((bfe_u(a, b, c) << (32 - width)) as i32 >> (32 - width)) as u32 }
+    let shifted = a as i32 >> (b & 31);
+    if width == 0 { 0 } else { (shifted << (32 - width) >> (32 - width)) as u32 }
 }
 
 /// Byte `sel` of {S0, S1}, a sign, 0 or 0xff.
@@ -123,7 +131,7 @@ macro_rules! scalar_trans {
     ($f:expr) => {
         |w, i, _| {
             let f: fn(f64) -> f64 = $f;
-            w.sf1(i, |x| crate::numeric::flush(f(crate::numeric::flush(x).into()) as f32))
+            w.sf1(i, |x| flush(f(flush(x).into()) as f32))
         }
     };
 }
@@ -148,16 +156,25 @@ pub(super) static VOP3: &[Row] = &[
     r("v_alignbit_b32", 0x216, 0x216, |w, i, _| w.u3(i, |a, b, c| (both(a, b) >> (c & 31)) as u32)),
     r("v_alignbyte_b32", 0x217, 0x217, |w, i, _| w.u3(i, |a, b, c| (both(a, b) >> (8 * (c & 3))) as u32)),
     refused("v_mullit_f32", 0x218, 0x218),
-    r("v_min3_f32", 0x219, NO, |w, i, _| w.f3(i, |a, b, c| min_num(min_num(a, b), c))),
+    r("v_min3_f32", 0x219, NO, |w, i, _| {
+        let min = min_mode(w.ieee());
+        w.f3(i, |a, b, c| min(min(a, b), c))
+    }),
     r("v_min3_num_f32", NO, 0x229, |w, i, _| w.f3(i, |a, b, c| min_num(min_num(a, b), c))),
     r("v_min3_i32", 0x21a, 0x21a, |w, i, _| w.u3(i, |a, b, c| (a as i32).min(b as i32).min(c as i32) as u32)),
     r("v_min3_u32", 0x21b, 0x21b, |w, i, _| w.u3(i, |a, b, c| a.min(b).min(c))),
-    r("v_max3_f32", 0x21c, NO, |w, i, _| w.f3(i, |a, b, c| max_num(max_num(a, b), c))),
+    r("v_max3_f32", 0x21c, NO, |w, i, _| {
+        let max = max_mode(w.ieee());
+        w.f3(i, |a, b, c| max(max(a, b), c))
+    }),
     r("v_max3_num_f32", NO, 0x22a, |w, i, _| w.f3(i, |a, b, c| max_num(max_num(a, b), c))),
     r("v_max3_i32", 0x21d, 0x21d, |w, i, _| w.u3(i, |a, b, c| (a as i32).max(b as i32).max(c as i32) as u32)),
     r("v_max3_u32", 0x21e, 0x21e, |w, i, _| w.u3(i, |a, b, c| a.max(b).max(c))),
-    r("v_med3_f32", 0x21f, NO, |w, i, _| w.f3(i, med3)),
-    r("v_med3_num_f32", NO, 0x231, |w, i, _| w.f3(i, med3)),
+    r("v_med3_f32", 0x21f, NO, |w, i, _| {
+        let min = min_mode(w.ieee());
+        w.f3(i, |a, b, c| med3(&min, a, b, c))
+    }),
+    r("v_med3_num_f32", NO, 0x231, |w, i, _| w.f3(i, |a, b, c| med3(min_num, a, b, c))),
     r("v_med3_i32", 0x220, 0x220, |w, i, _| w.u3(i, |a, b, c| med3_i(a as i32, b as i32, c as i32) as u32)),
     r("v_med3_u32", 0x221, 0x221, |w, i, _| w.u3(i, med3_u)),
     r("v_sad_u8", 0x222, 0x222, |w, i, _| w.u3(i, |a, b, c| c.wrapping_add(sad_u8(a, b)))),
@@ -165,6 +182,7 @@ pub(super) static VOP3: &[Row] = &[
     r("v_sad_u16", 0x224, 0x224, |w, i, _| w.u3(i, |a, b, c| c.wrapping_add(sad_u16(a, b)))),
     r("v_sad_u32", 0x225, 0x225, |w, i, _| w.u3(i, |a, b, c| c.wrapping_add(a.abs_diff(b)))),
     r("v_cvt_pk_u8_f32", 0x226, 0x226, |w, i, _| {
+        i.only(signs(1) | DPP)?;
         let (x, n, c) = (w.f32s(i, 0), w.lanes(i, 1), w.lanes(i, 2));
         let r = std::array::from_fn(|l| {
             let s = 8 * (n[l] & 3);
@@ -192,8 +210,14 @@ pub(super) static VOP3: &[Row] = &[
     r("v_permlanex16_b32", 0x25c, 0x25c, |w, i, _| permlane16(w, i, true)),
     r("v_permlane16_var_b32", NO, 0x30f, |w, i, _| permlane16_var(w, i, false)),
     r("v_permlanex16_var_b32", NO, 0x310, |w, i, _| permlane16_var(w, i, true)),
-    r("v_maxmin_f32", 0x25e, NO, |w, i, _| w.f3(i, |a, b, c| min_num(max_num(a, b), c))),
-    r("v_minmax_f32", 0x25f, NO, |w, i, _| w.f3(i, |a, b, c| max_num(min_num(a, b), c))),
+    r("v_maxmin_f32", 0x25e, NO, |w, i, _| {
+        let (min, max) = (min_mode(w.ieee()), max_mode(w.ieee()));
+        w.f3(i, |a, b, c| min(max(a, b), c))
+    }),
+    r("v_minmax_f32", 0x25f, NO, |w, i, _| {
+        let (min, max) = (min_mode(w.ieee()), max_mode(w.ieee()));
+        w.f3(i, |a, b, c| max(min(a, b), c))
+    }),
     r("v_minmax_num_f32", NO, 0x268, |w, i, _| w.f3(i, |a, b, c| max_num(min_num(a, b), c))),
     r("v_maxmin_num_f32", NO, 0x269, |w, i, _| w.f3(i, |a, b, c| min_num(max_num(a, b), c))),
     r("v_maxmin_u32", 0x262, 0x262, |w, i, _| w.u3(i, |a, b, c| a.max(b).min(c))),
@@ -220,6 +244,7 @@ pub(super) static VOP3: &[Row] = &[
     r("v_cvt_pk_i16_f32", 0x306, 0x306, |w, i, _| w.f2u(i, |a, b| low16(i16_of(a), i16_of(b)))),
     r("v_cvt_pk_u16_f32", 0x307, 0x307, |w, i, _| w.f2u(i, |a, b| low16(u16_of(a), u16_of(b)))),
     r("v_ldexp_f32", 0x31c, 0x31c, |w, i, _| {
+        i.only(signs(1) | OUT | DPP)?;
         let (x, e) = (w.f32s(i, 0), w.lanes(i, 1));
         let r = std::array::from_fn(|l| ldexp(x[l], e[l] as i32));
         w.put_f32(i, w.defined_all(i, 2), r);
@@ -228,6 +253,7 @@ pub(super) static VOP3: &[Row] = &[
     r("v_bfm_b32", 0x31d, 0x31d, |w, i, _| w.u2(i, |a, b| ((1 << (a & 31)) - 1) << (b & 31))),
     r("v_bcnt_u32_b32", 0x31e, 0x31e, |w, i, _| w.u2(i, |a, b| a.count_ones().wrapping_add(b))),
     r("v_mbcnt_lo_u32_b32", 0x31f, 0x31f, |w, i, _| {
+        i.only(DPP)?;
         let (a, b) = (w.lanes(i, 0), w.lanes(i, 1));
         let r = std::array::from_fn(|l| (a[l] & ((1 << l) - 1)).count_ones().wrapping_add(b[l]));
         w.put(i.dst, w.mask(i), w.defined_all(i, 2), &r);
@@ -262,6 +288,20 @@ pub(super) static VOP3: &[Row] = &[
 const ALL2: u8 = 3 | D16;
 const ALL3: u8 = 7 | D16;
 
+/// The bits of half source n with its modifiers, no subnormal lost.
+fn signed_half(w: &Wave, i: &Inst, n: usize) -> [u16; 32] {
+    let (clear, flip) = (u16::from(i.abs >> n & 1) << 15, u16::from(i.neg >> n & 1) << 15);
+    w.half(i, n, true).map(|x| x & !clear ^ flip)
+}
+
+pub(super) fn add_sat16(a: u16, b: u16) -> u16 {
+    (a as i16).saturating_add(b as i16) as u16
+}
+
+pub(super) fn sub_sat16(a: u16, b: u16) -> u16 {
+    (a as i16).saturating_sub(b as i16) as u16
+}
+
 fn med3_w(a: i32, b: i32, c: i32) -> u16 {
     med3_i(a, b, c) as u16
 }
@@ -274,70 +314,87 @@ pub(super) static HALF: &[Row] = &[
     h("v_mad_u16", 0x241, 0x241, ALL3, |w, i, _| w.w3(i, |a, b, c| a.wrapping_mul(b).wrapping_add(c))),
     h("v_mad_i16", 0x253, 0x253, ALL3, |w, i, _| w.w3(i, |a, b, c| a.wrapping_mul(b).wrapping_add(c))),
     h("v_fma_f16", 0x248, 0x248, ALL3, |w, i, _| w.hfma(i, false)),
-    h("v_min3_f16", 0x249, NO, ALL3, |w, i, _| w.h3(i, |a, b, c| min_num(min_num(a, b), c))),
+    h("v_min3_f16", 0x249, NO, ALL3, |w, i, _| {
+        let min = min_mode(w.ieee());
+        w.h3(i, |a, b, c| min(min(a, b), c))
+    }),
     h("v_min3_num_f16", NO, 0x22b, ALL3, |w, i, _| w.h3(i, |a, b, c| min_num(min_num(a, b), c))),
     h("v_min3_i16", 0x24a, 0x24a, ALL3, |w, i, _| w.w3(i, |a, b, c| s(a).min(s(b)).min(s(c)) as u16)),
     h("v_min3_u16", 0x24b, 0x24b, ALL3, |w, i, _| w.w3(i, |a, b, c| a.min(b).min(c))),
-    h("v_max3_f16", 0x24c, NO, ALL3, |w, i, _| w.h3(i, |a, b, c| max_num(max_num(a, b), c))),
+    h("v_max3_f16", 0x24c, NO, ALL3, |w, i, _| {
+        let max = max_mode(w.ieee());
+        w.h3(i, |a, b, c| max(max(a, b), c))
+    }),
     h("v_max3_num_f16", NO, 0x22c, ALL3, |w, i, _| w.h3(i, |a, b, c| max_num(max_num(a, b), c))),
     h("v_max3_i16", 0x24d, 0x24d, ALL3, |w, i, _| w.w3(i, |a, b, c| s(a).max(s(b)).max(s(c)) as u16)),
     h("v_max3_u16", 0x24e, 0x24e, ALL3, |w, i, _| w.w3(i, |a, b, c| a.max(b).max(c))),
-    h("v_med3_f16", 0x24f, NO, ALL3, |w, i, _| w.h3(i, med3)),
-    h("v_med3_num_f16", NO, 0x232, ALL3, |w, i, _| w.h3(i, med3)),
+    h("v_med3_f16", 0x24f, NO, ALL3, |w, i, _| {
+        let min = min_mode(w.ieee());
+        w.h3(i, |a, b, c| med3(&min, a, b, c))
+    }),
+    h("v_med3_num_f16", NO, 0x232, ALL3, |w, i, _| w.h3(i, |a, b, c| med3(min_num, a, b, c))),
     h("v_med3_i16", 0x250, 0x250, ALL3, |w, i, _| w.w3(i, |a, b, c| med3_w(s(a), s(b), s(c)))),
     h("v_med3_u16", 0x251, 0x251, ALL3, |w, i, _| w.w3(i, |a, b, c| med3_w(a.into(), b.into(), c.into()))),
     refused("v_div_fixup_f16", 0x254, 0x254),
     h("v_mad_u32_u16", 0x259, 0x259, 3, |w, i, _| {
+        i.only16(2, false, DPP)?;
         let (a, b, c) = (w.half(i, 0, false), w.half(i, 1, false), w.lanes(i, 2));
         let r = std::array::from_fn(|l| (u32::from(a[l]) * u32::from(b[l])).wrapping_add(c[l]));
         w.put(i.dst, w.mask(i), w.defined_all(i, 3), &r);
         Ok(())
     }),
     h("v_mad_i32_i16", 0x25a, 0x25a, 3, |w, i, _| {
+        i.only16(2, false, DPP)?;
         let (a, b, c) = (w.half(i, 0, false), w.half(i, 1, false), w.lanes(i, 2));
         let r = std::array::from_fn(|l| ((s(a[l]) * s(b[l])) as u32).wrapping_add(c[l]));
         w.put(i.dst, w.mask(i), w.defined_all(i, 3), &r);
         Ok(())
     }),
     h("v_cndmask_b16", 0x25d, 0x25d, 3 | D16, |w, i, _| {
-        let (a, b, m) = (w.half(i, 0, true), w.half(i, 1, true), w.s32(i.src[2]));
+        i.only16(2, true, signs(2) | SEL_D | DPP)?;
+        let (a, b, m) = (signed_half(w, i, 0), signed_half(w, i, 1), w.s32(i.src[2]));
         let r = std::array::from_fn(|l| if m >> l & 1 == 1 { b[l] } else { a[l] });
         let ok = w.defined(i, 0) & !m | w.defined(i, 1) & m;
         w.put_half(i, ok, &r);
         Ok(())
     }),
-    h("v_maxmin_f16", 0x260, NO, ALL3, |w, i, _| w.h3(i, |a, b, c| min_num(max_num(a, b), c))),
-    h("v_minmax_f16", 0x261, NO, ALL3, |w, i, _| w.h3(i, |a, b, c| max_num(min_num(a, b), c))),
+    h("v_maxmin_f16", 0x260, NO, ALL3, |w, i, _| {
+        let (min, max) = (min_mode(w.ieee()), max_mode(w.ieee()));
+        w.h3(i, |a, b, c| min(max(a, b), c))
+    }),
+    h("v_minmax_f16", 0x261, NO, ALL3, |w, i, _| {
+        let (min, max) = (min_mode(w.ieee()), max_mode(w.ieee()));
+        w.h3(i, |a, b, c| max(min(a, b), c))
+    }),
     h("v_minmax_num_f16", NO, 0x26a, ALL3, |w, i, _| w.h3(i, |a, b, c| max_num(min_num(a, b), c))),
     h("v_maxmin_num_f16", NO, 0x26b, ALL3, |w, i, _| w.h3(i, |a, b, c| min_num(max_num(a, b), c))),
     refused("v_dot2_f16_f16", 0x266, 0x266),
     refused("v_dot2_bf16_bf16", 0x267, 0x267),
-    h("v_add_nc_u16", 0x303, 0x303, ALL2, |w, i, _| w.w2(i, u16::wrapping_add)),
-    h("v_sub_nc_u16", 0x304, 0x304, ALL2, |w, i, _| w.w2(i, u16::wrapping_sub)),
+    h("v_add_nc_u16", 0x303, 0x303, ALL2, |w, i, _| w.w2sat(i, u16::wrapping_add, u16::saturating_add)),
+    h("v_sub_nc_u16", 0x304, 0x304, ALL2, |w, i, _| w.w2sat(i, u16::wrapping_sub, u16::saturating_sub)),
     h("v_mul_lo_u16", 0x305, 0x305, ALL2, |w, i, _| w.w2(i, u16::wrapping_mul)),
     h("v_max_u16", 0x309, 0x309, ALL2, |w, i, _| w.w2(i, u16::max)),
     h("v_max_i16", 0x30a, 0x30a, ALL2, |w, i, _| w.w2(i, |a, b| s(a).max(s(b)) as u16)),
     h("v_min_u16", 0x30b, 0x30b, ALL2, |w, i, _| w.w2(i, u16::min)),
     h("v_min_i16", 0x30c, 0x30c, ALL2, |w, i, _| w.w2(i, |a, b| s(a).min(s(b)) as u16)),
-    h("v_add_nc_i16", 0x30d, 0x30d, ALL2, |w, i, _| w.w2(i, u16::wrapping_add)),
-    h("v_sub_nc_i16", 0x30e, 0x30e, ALL2, |w, i, _| w.w2(i, u16::wrapping_sub)),
+    h("v_add_nc_i16", 0x30d, 0x30d, ALL2, |w, i, _| w.w2sat(i, u16::wrapping_add, add_sat16)),
+    h("v_sub_nc_i16", 0x30e, 0x30e, ALL2, |w, i, _| w.w2sat(i, u16::wrapping_sub, sub_sat16)),
     h("v_pack_b32_f16", 0x311, 0x311, 3, |w, i, _| {
-        let sign = |n: u8| u16::from(i.neg >> n & 1) << 15;
-        let clear = |n: u8| u16::from(i.abs >> n & 1) << 15;
-        let (a, b) = (w.half(i, 0, true), w.half(i, 1, true));
-        let r = std::array::from_fn(|l| {
-            low16((a[l] & !clear(0) ^ sign(0)).into(), (b[l] & !clear(1) ^ sign(1)).into())
-        });
+        i.only16(2, true, signs(2) | DPP)?;
+        let (a, b) = (signed_half(w, i, 0), signed_half(w, i, 1));
+        let r = std::array::from_fn(|l| low16(a[l].into(), b[l].into()));
         w.put(i.dst, w.mask(i), w.defined_all(i, 2), &r);
         Ok(())
     }),
     h("v_cvt_pk_norm_i16_f16", 0x312, 0x312, 3, |w, i, _| {
+        i.only16(2, true, signs(2) | DPP)?;
         let (a, b) = (w.hs(i, 0), w.hs(i, 1));
         let r = std::array::from_fn(|l| low16(norm_i16(a[l]), norm_i16(b[l])));
         w.put(i.dst, w.mask(i), w.defined_all(i, 2), &r);
         Ok(())
     }),
     h("v_cvt_pk_norm_u16_f16", 0x313, 0x313, 3, |w, i, _| {
+        i.only16(2, true, signs(2) | DPP)?;
         let (a, b) = (w.hs(i, 0), w.hs(i, 1));
         let r = std::array::from_fn(|l| low16(norm_u16(a[l]), norm_u16(b[l])));
         w.put(i.dst, w.mask(i), w.defined_all(i, 2), &r);
@@ -363,20 +420,15 @@ pub(super) static HALF: &[Row] = &[
 ];
 
 /// V_S_{EXP,LOG,RCP,RSQ,SQRT}_F16.
-fn scalar_half(
-    w: &mut crate::exec::wave::Wave,
-    i: &crate::inst::Inst,
-    _: &mut crate::exec::group::Group<'_>,
-) -> crate::exec::Flow {
-    let x = w.sh(i, 0);
-    let y = match i.row.name {
-        "v_s_exp_f16" => x.exp2(),
-        "v_s_log_f16" => x.log2(),
-        "v_s_rcp_f16" => 1.0 / x,
-        "v_s_rsq_f16" => 1.0 / x.sqrt(),
-        _ => x.sqrt(),
+fn scalar_half(w: &mut Wave, i: &Inst, _: &mut Group<'_>) -> Flow {
+    let f: fn(f64) -> f64 = match i.row.name {
+        "v_s_exp_f16" => f64::exp2,
+        "v_s_log_f16" => f64::log2,
+        "v_s_rcp_f16" => f64::recip,
+        "v_s_rsq_f16" => |x| 1.0 / x.sqrt(),
+        _ => f64::sqrt,
     };
-    w.s1(i, |_| f2h(y).into())
+    w.sh1(i, |x| h2f(d2h(f(x.into()))))
 }
 
 pub(super) static WIDE: &[Row] = &[
@@ -390,14 +442,15 @@ pub(super) static WIDE: &[Row] = &[
     r("v_mad_co_i64_i32", NO, 0x2ff, |w, i, _| w.mad64(i, Wide::Signed, mad_i)),
     r("v_add_f64", 0x327, NO, |w, i, _| w.d(i, 2, |[a, b, _]| a + b)),
     r("v_mul_f64", 0x328, NO, |w, i, _| w.d(i, 2, |[a, b, _]| a * b)),
-    r("v_min_f64", 0x329, NO, |w, i, _| w.d(i, 2, |[a, b, _]| min_num64(a, b))),
-    r("v_max_f64", 0x32a, NO, |w, i, _| w.d(i, 2, |[a, b, _]| max_num64(a, b))),
-    r("v_ldexp_f64", 0x32b, 0x32b, |w, i, _| {
-        let (x, e) = (w.f64s(i, 0), w.lanes(i, 1));
-        let r = std::array::from_fn(|l| ldexp64(x[l], e[l] as i32).to_bits());
-        w.put64(i, w.defined64(i, 0) & w.defined(i, 1), &r);
-        Ok(())
+    r("v_min_f64", 0x329, NO, |w, i, _| {
+        let min = min_mode64(w.ieee());
+        w.d(i, 2, |[a, b, _]| min(a, b))
     }),
+    r("v_max_f64", 0x32a, NO, |w, i, _| {
+        let max = max_mode64(w.ieee());
+        w.d(i, 2, |[a, b, _]| max(a, b))
+    }),
+    r("v_ldexp_f64", 0x32b, 0x32b, |w, i, _| w.d_ldexp(i, ldexp64)),
     refused("v_trig_preop_f64", 0x32f, 0x32f),
     r("v_lshlrev_b64", 0x33c, NO, |w, i, _| w.shift64(i, Wide::Bits, |a, b| b << (a & 63))),
     r("v_lshrrev_b64", 0x33d, 0x33d, |w, i, _| w.shift64(i, Wide::Bits, |a, b| b >> (a & 63))),

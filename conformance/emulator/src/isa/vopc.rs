@@ -3,7 +3,10 @@
 use super::r;
 use crate::{
     exec::wave::Wide,
-    inst::{NO, Row},
+    inst::{
+        NO, Row,
+        mods::{DPP, signs},
+    },
     numeric::{class, differ},
 };
 
@@ -115,6 +118,7 @@ type Step = fn(
 ) -> crate::exec::Flow;
 
 const CLASS16: Step = |w, i, _| {
+    i.only16(2, true, signs(1) | DPP)?;
     let (a, b) = (w.half(i, 0, true), w.half(i, 1, false));
     let bits = (0..32).fold(0, |m, l| {
         let x = modified(i, u32::from(a[l]), 15) as u16;
@@ -126,6 +130,7 @@ const CLASS16: Step = |w, i, _| {
 };
 
 const CLASS32: Step = |w, i, _| {
+    i.only(signs(1) | DPP)?;
     let (a, b) = (w.lanes(i, 0), w.lanes(i, 1));
     let bits = (0..32).fold(0, |m, l| {
         let x = f32::from_bits(modified(i, a[l], 31));
@@ -136,6 +141,7 @@ const CLASS32: Step = |w, i, _| {
 };
 
 const CLASS64: Step = |w, i, _| {
+    i.only(signs(1))?;
     let (a, b) = (w.f64s(i, 0), w.lanes(i, 1));
     let bits = (0..32).fold(0, |m, l| {
         let c = class(a[l], a[l].is_subnormal(), a[l].to_bits() >> 51 & 1 == 0);

@@ -139,4 +139,4 @@ impl Bits {
 pub(crate) const BOTH: [&str; 2] = ["gfx1100", "gfx1200"];
 
 /// Every file of test kernels.
-pub(crate) const KERNEL_FILES: [&str; 2] = ["basic", "gemm"];
+pub(crate) const KERNEL_FILES: [&str; 3] = ["basic", "gemm", "races"];

@@ -7,3 +7,4 @@ mod common;
 mod decoder;
 mod gemm;
 mod instructions;
+mod sanitizer;

@@ -4,7 +4,7 @@
 
 KERNEL(read_past_the_end) {
     u32 v = buf[TID + 1];
-    buf[TID] = v;
+    if (v == n) buf[TID] = v;
 }
 
 KERNEL(write_before_the_start) { buf[(int)TID - 1] = n; }

@@ -102,7 +102,7 @@ fn three() -> Vec<Case> {
         }),
         case("v_bfe_i32 %0, %1, %2, %3", U32, |i| {
             let n = i.u()[2] & 31;
-            if n == 0 { 0 } else { sext(i.u()[0] >> (i.b & 31), n) as u64 }
+            if n == 0 { 0 } else { sext((i.i()[0] >> (i.b & 31)) as u32, n) as u64 }
         }),
         case("v_bfi_b32 %0, %1, %2, %3", U32, |i| (i.a & i.b) | (!i.a & i.c)),
         case("v_alignbit_b32 %0, %1, %2, %3", U32, |i| (i.a << 32 | i.b & 0xffff_ffff) >> (i.c & 31)),

@@ -136,3 +136,40 @@ fn bf16_results_round() {
         }
     }
 }
+
+/// 32 k of four bits on gfx12: a lane holds 16 of them.
+#[test]
+fn four_bits_of_32_k() {
+    let mut bits = Bits(33);
+    let values: Vec<u32> = (0..1024).map(|_| bits.next() & 15).collect();
+    let registers = |first: usize| {
+        let mut out = vec![0; 256];
+        for l in 0..32 {
+            for n in 0..16 {
+                out[8 * l + n / 8] |= values[first + 32 * (l % 16) + 16 * (l / 16) + n] << (4 * (n % 8));
+            }
+        }
+        out
+    };
+    let (a, b) = (registers(0), registers(512));
+    let c: Vec<u32> = (0..256).map(|_| bits.next()).collect();
+    for (name, sa, sb, clamp) in
+        [("iu4ss", true, true, false), ("iu4su", true, false, false), ("iu4uu", false, false, true)]
+    {
+        let call = format!(
+            "__builtin_amdgcn_wmma_i32_16x16x32_iu4_w32_gfx12({sa}, get<i2>(a), {sb}, get<i2>(b), get<i8>(c), {clamp})"
+        );
+        let d = run(name, "gfx1200", &call, &a, &b, &c);
+        let v = |x: u32, s: bool| if s && x > 7 { i64::from(x) - 16 } else { i64::from(x) };
+        for m in 0..16 {
+            for n in 0..16 {
+                let dot: i64 =
+                    (0..32).map(|k| v(values[32 * m + k], sa) * v(values[512 + 32 * n + k], sb)).sum();
+                let at = place("gfx1200", m, n);
+                let sum = i64::from(element(&c, at) as i32) + dot;
+                let want = if clamp { sum.clamp(i32::MIN.into(), i32::MAX.into()) } else { sum };
+                assert_eq!(element(&d, at), want as u32, "{name} {m},{n}");
+            }
+        }
+    }
+}

@@ -31,7 +31,7 @@ fn run(name: &str, asm: &str, words: usize, arch: &str) -> (Vec<u32>, Vec<u32>) 
          {kind} r; __builtin_memset(&r, 0x77, sizeof r);\n\
          u32 offset = (u32)(u64)(__attribute__((address_space(3))) u32 *)lds + 256 * TID;\n\
          u32 by = 256 * TID;\n\
-         asm volatile(\"{}\\ns_nop 0\" : \"+&v\"(r), \"+&v\"(offset) : \"v\"(in + 64 * TID), \"s\"(in), \"v\"(by) : \"memory\");\n\
+         asm volatile(\"{}\\ns_nop 0\" : \"+&v\"(r), \"+&v\"(offset) : \"v\"(in + 64 * TID), \"s\"(in), \"v\"(by) : \"memory\", \"s20\", \"s21\", \"s22\", \"s23\", \"s24\", \"s25\");\n\
          u32 t[{words}]; __builtin_memcpy(t, &r, {});\n\
          for (u32 i = 0; i < {words}; ++i) out[{words} * TID + i] = t[i];\n}}\n",
         // The offset is an operand that the code may change, so it comes second.
@@ -188,6 +188,95 @@ fn scratch_is_private_and_flat_pointers_find_their_space() {
         for (t, got) in get_u32(&m, out, 384).chunks(3).enumerate() {
             let t = t as u32;
             assert_eq!(got, [16 * t + 5 + 1, 1000 + 127 - t + 1, 78], "{arch}");
+        }
+    }
+}
+
+/// The hardware takes any address; wide accesses stand for copies of smaller elements.
+#[test]
+fn wide_loads_and_stores_at_odd_addresses() {
+    for arch in BOTH {
+        for (name, text, words, at) in [
+            ("odd64", "global_load_b64 %0, %1, off offset:2", 2, 2),
+            ("odd128", "global_load_b128 %0, %1, off offset:7", 4, 7),
+            ("oddf64", "flat_load_b64 %0, %1 offset:6", 2, 6),
+            ("oddds64", "ds_load_b64 %0, %2 offset:2", 2, 2),
+            ("odd96", "global_load_b96 %0, %1, off offset:9", 3, 9),
+        ] {
+            let (got, _) = run(name, text, words, arch);
+            for (i, &v) in got.iter().enumerate() {
+                let n = 256 * (i / words) + at + 4 * (i % words);
+                assert_eq!(v, half(n) | half(n + 2) << 16, "{arch} {text}");
+            }
+        }
+        let text = "global_load_b64 %0, %1, off offset:8\nglobal_store_b64 %1, %0, off offset:21";
+        let (_, memory) = run("oddstore", text, 2, arch);
+        for l in 0..32 {
+            for n in 16..32 {
+                let want = if (21..29).contains(&n) { byte(256 * l + n - 13) } else { byte(256 * l + n) };
+                assert_eq!(memory[64 * l + n / 4] >> (8 * (n % 4)) & 255, want, "{arch} byte {n}");
+            }
+        }
+    }
+}
+
+/// A raw buffer of 64 bytes in s[20:23], 16 in s24, 0 in s25, and four bytes a lane in `%2`.
+fn buffer(third: &str, text: &str) -> String {
+    format!(
+        "s_mov_b64 s[20:21], %3\ns_movk_i32 s22, 64\ns_mov_b32 s23, {third}\ns_mov_b32 s24, 16\ns_mov_b32 s25, 0\n\
+         v_lshrrev_b32 %2, 6, %4\n{text}"
+    )
+}
+
+#[test]
+fn raw_buffers_give_zero_beyond_their_records() {
+    let raw = "0x31004000";
+    for arch in BOTH {
+        // The scalar offset moves the address but is no part of the check.
+        let text = buffer(raw, "buffer_load_b32 %0, %2, s[20:23], s24 offen offset:8");
+        let (got, _) = run("buf32", &text, 1, arch);
+        for (l, &v) in got.iter().enumerate() {
+            assert_eq!(v, if 4 * l + 8 < 64 { word(l + 6) } else { 0 }, "{arch} lane {l}");
+        }
+        let text = buffer(raw, "buffer_load_u16 %0, %2, s[20:23], s25 offen offset:2");
+        let (got, _) = run("buf16", &text, 1, arch);
+        for (l, &v) in got.iter().enumerate() {
+            assert_eq!(v, if 4 * l + 2 < 64 { half(4 * l + 2) } else { 0 }, "{arch} lane {l}");
+        }
+        let text =
+            buffer(raw, "v_lshlrev_b32 %2, 2, %2\nbuffer_load_b128 %0, %2, s[20:23], s25 offen offset:16");
+        let (got, _) = run("buf128", &text, 4, arch);
+        for (i, &v) in got.iter().enumerate() {
+            let n = 4 * (i / 4) + 4;
+            assert_eq!(v, if n < 16 { word(n + i % 4) } else { 0 }, "{arch} {i}");
+        }
+        // A lane whose offset wraps below the start is beyond the end.
+        let text = buffer(raw, "v_sub_nc_u32 %2, 0, %2\nbuffer_load_b32 %0, %2, s[20:23], s25 offen");
+        let (got, _) = run("bufneg", &text, 1, arch);
+        assert!(got[0] == word(0) && got[1..].iter().all(|&v| v == 0), "{arch}");
+        let text = buffer(raw, "v_mov_b32 %0, 1\nbuffer_store_b32 %0, %2, s[20:23], s24 offen offset:8");
+        let (_, memory) = run("bufst", &text, 1, arch);
+        for (n, &v) in memory.iter().enumerate() {
+            assert_eq!(v, if (6..20).contains(&n) { 1 } else { word(n) }, "{arch} word {n}");
+        }
+    }
+}
+
+#[test]
+fn buffers_that_no_document_settles_stop() {
+    for arch in BOTH {
+        let load = "buffer_load_b32 %0, %2, s[20:23], s25 offen";
+        let wide = "buffer_load_b64 %0, %2, s[20:23], s25 offen";
+        let stride = format!("s_bitset1_b32 s21, 20\n{load}");
+        for (name, third, words, text, what) in [
+            ("bufacross", "0x31004000", 2, wide, "buffer_load_b64 across the end of its buffer"),
+            ("bufselect", "0x01004000", 1, load, "a buffer with OOB_SELECT 0"),
+            ("bufstride", "0x31004000", 1, &stride, "a structured or swizzled buffer"),
+        ] {
+            let message =
+                std::panic::catch_unwind(|| run(name, &buffer(third, text), words, arch)).unwrap_err();
+            let message = message.downcast_ref::<String>().expect("a message");
+            assert!(message.contains(&format!("not emulated: {what}")), "{message}");
         }
     }
 }

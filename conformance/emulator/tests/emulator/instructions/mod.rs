@@ -10,7 +10,7 @@ mod half;
 mod lanes;
 mod matrix;
 mod memory;
-
+mod modifiers;
 mod scalar;
 
 use std::{fmt::Write, path::PathBuf};
@@ -44,6 +44,14 @@ impl In {
 
     pub(crate) fn f64s(&self) -> [f64; 4] {
         [self.a, self.b, self.c, self.d].map(f64::from_bits)
+    }
+
+    /// Whether an operand is a signalling NaN as an f32 or in a half.
+    pub(crate) fn signalling(&self) -> bool {
+        let half = |h: u32| h & 0x7e00 == 0x7c00 && h & 0x1ff != 0;
+        self.u()
+            .iter()
+            .any(|&x| x & 0x7fc0_0000 == 0x7f80_0000 && x & 0x3f_ffff != 0 || half(x) || half(x >> 16))
     }
 
     pub(crate) fn h(&self) -> [u16; 4] {
