@@ -12,6 +12,8 @@ mod disasm;
 mod elf;
 mod exec;
 mod fault;
+#[cfg(test)]
+mod formulas;
 mod inst;
 mod isa;
 mod launch;

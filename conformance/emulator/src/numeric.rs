@@ -125,6 +125,11 @@ pub(crate) fn quiet(x: f32) -> f32 {
     f32::from_bits(x.to_bits() | 0x40_0000)
 }
 
+/// x, or a quiet NaN in place of a signalling one: what conversions give.
+pub(crate) fn quieted(x: f32) -> f32 {
+    if x.is_nan() { quiet(x) } else { x }
+}
+
 fn signalling(x: f32) -> bool {
     x.is_nan() && x.to_bits() & 0x40_0000 == 0
 }
@@ -363,7 +368,7 @@ pub(crate) fn fp8(b: u8) -> f32 {
 
 /// f32 value of an OCP bf8 (e5m2).
 pub(crate) fn bf8(b: u8) -> f32 {
-    h2f(u16::from(b) << 8)
+    quieted(h2f(u16::from(b) << 8))
 }
 
 #[cfg(test)]

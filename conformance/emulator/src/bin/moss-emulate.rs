@@ -50,7 +50,7 @@ struct Cli {
     /// Compare the decoder with llvm-objdump on the whole file, and list what would stop a launch
     #[arg(long)]
     check_decoder: bool,
-    /// Do not look for LDS races and uninitialised LDS
+    /// Do not look for races in LDS and global memory, and for LDS and scalar registers that nobody wrote
     #[arg(long)]
     no_sanitize: bool,
 }

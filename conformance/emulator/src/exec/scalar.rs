@@ -83,8 +83,8 @@ impl Wave {
     }
 
     /// D64 = f(S0 64, S1 32), SCC = D != 0.
-    pub(crate) fn q_shift(&mut self, i: &Inst, f: impl Fn(u64, u32) -> u64) -> Flow {
-        let r = f(self.s64(i.src[0], Wide::Signed), self.s32(i.src[1]));
+    pub(crate) fn q_shift(&mut self, i: &Inst, wide: Wide, f: impl Fn(u64, u32) -> u64) -> Flow {
+        let r = f(self.s64(i.src[0], wide), self.s32(i.src[1]));
         self.scc = r != 0;
         self.set_s64(i.dst, r);
         Ok(())

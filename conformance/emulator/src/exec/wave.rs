@@ -145,10 +145,10 @@ impl Wave {
     /// Copies `n` scalars, defined or not: compilers save registers that nobody wrote.
     pub(crate) fn move_scalars(&mut self, i: &Inst, n: u8) -> Flow {
         let Src::S(from) = i.src[0] else {
-            let v = self.s64(i.src[0], Wide::Bits);
-            self.set_s(i.dst, v as u32);
-            if n > 1 && i.dst != NULL {
-                self.set_s(i.dst + 1, (v >> 32) as u32);
+            if n == 1 {
+                self.set_s(i.dst, self.s32(i.src[0]));
+            } else {
+                self.set_s64(i.dst, self.s64(i.src[0], Wide::Bits));
             }
             return Ok(());
         };

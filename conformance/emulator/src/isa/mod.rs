@@ -42,7 +42,23 @@ pub(crate) enum Format {
     Buffer,
 }
 
-const FORMATS: usize = 14;
+/// Every opcode space.
+pub(crate) const ALL_FORMATS: [Format; 14] = [
+    Format::Sop1,
+    Format::Sop2,
+    Format::Sopc,
+    Format::Sopk,
+    Format::Sopp,
+    Format::Smem,
+    Format::Valu,
+    Format::Vop3p,
+    Format::Vopd,
+    Format::Ds,
+    Format::Flat,
+    Format::Global,
+    Format::Scratch,
+    Format::Buffer,
+];
 
 /// A row of an opcode table.
 pub(crate) const fn r(name: &'static str, g11: u16, g12: u16, exec: Exec) -> Row {
@@ -145,9 +161,16 @@ fn build(format: Format, generation: Gen) -> Index {
 
 /// The row of an opcode.
 pub(crate) fn row(format: Format, generation: Gen, op: u16) -> Option<Row> {
-    static INDEX: [[OnceLock<Index>; FORMATS]; 2] = [const { [const { OnceLock::new() }; FORMATS] }; 2];
+    static INDEX: [[OnceLock<Index>; ALL_FORMATS.len()]; 2] =
+        [const { [const { OnceLock::new() }; ALL_FORMATS.len()] }; 2];
     let index = INDEX[generation as usize][format as usize].get_or_init(|| build(format, generation));
     index.get(usize::from(op)).copied().flatten()
+}
+
+/// The rows of a space, of both generations.
+#[cfg(test)]
+pub(crate) fn rows(format: Format) -> impl Iterator<Item = &'static Row> {
+    tables(format).into_iter().flatten()
 }
 
 /// What runs a VOPD pair.
@@ -160,22 +183,7 @@ mod tests {
     #[test]
     fn no_opcode_has_two_meanings() {
         for generation in [Gen::Gfx11, Gen::Gfx12] {
-            for format in [
-                Format::Sop1,
-                Format::Sop2,
-                Format::Sopc,
-                Format::Sopk,
-                Format::Sopp,
-                Format::Smem,
-                Format::Valu,
-                Format::Vop3p,
-                Format::Vopd,
-                Format::Ds,
-                Format::Flat,
-                Format::Global,
-                Format::Scratch,
-                Format::Buffer,
-            ] {
+            for format in ALL_FORMATS {
                 let rows = build(format, generation).into_iter().flatten().count();
                 assert!(rows > 5, "{format:?}");
             }

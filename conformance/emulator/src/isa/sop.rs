@@ -2,12 +2,12 @@
 
 use super::{r, refused};
 use crate::{
-    exec::{nop, scalar},
+    exec::{nop, scalar, wave::Wide},
     inst::{NO, Row},
     numeric::{differ, f2h_rtz, max_mode, max_num, maximum, min_mode, min_num, minimum},
 };
 
-const BITS: crate::exec::wave::Wide = crate::exec::wave::Wide::Bits;
+const BITS: Wide = Wide::Bits;
 
 fn cls(x: u32) -> u32 {
     let same = if (x as i32) < 0 { x.leading_ones() } else { x.leading_zeros() };
@@ -221,11 +221,11 @@ pub(super) static SOP2: &[Row] = &[
     r("s_sub_co_ci_u32", NO, 5, |w, i, _| w.s2carry(i, sub_borrow)),
     r("s_absdiff_i32", 6, 6, |w, i, _| w.s2c(i, |a, b| (a.wrapping_sub(b) as i32).unsigned_abs())),
     r("s_lshl_b32", 8, 8, |w, i, _| w.s2c(i, |a, b| a << (b & 31))),
-    r("s_lshl_b64", 9, 9, |w, i, _| w.q_shift(i, |a, b| a << (b & 63))),
+    r("s_lshl_b64", 9, 9, |w, i, _| w.q_shift(i, BITS, |a, b| a << (b & 63))),
     r("s_lshr_b32", 10, 10, |w, i, _| w.s2c(i, |a, b| a >> (b & 31))),
-    r("s_lshr_b64", 11, 11, |w, i, _| w.q_shift(i, |a, b| a >> (b & 63))),
+    r("s_lshr_b64", 11, 11, |w, i, _| w.q_shift(i, BITS, |a, b| a >> (b & 63))),
     r("s_ashr_i32", 12, 12, |w, i, _| w.s2c(i, |a, b| (a as i32 >> (b & 31)) as u32)),
-    r("s_ashr_i64", 13, 13, |w, i, _| w.q_shift(i, |a, b| (a as i64 >> (b & 63)) as u64)),
+    r("s_ashr_i64", 13, 13, |w, i, _| w.q_shift(i, Wide::Signed, |a, b| (a as i64 >> (b & 63)) as u64)),
     r("s_lshl1_add_u32", 14, 14, |w, i, _| w.s2x(i, lshl_add(1))),
     r("s_lshl2_add_u32", 15, 15, |w, i, _| w.s2x(i, lshl_add(2))),
     r("s_lshl3_add_u32", 16, 16, |w, i, _| w.s2x(i, lshl_add(3))),
@@ -256,8 +256,10 @@ pub(super) static SOP2: &[Row] = &[
     r("s_or_not1_b64", 37, 37, |w, i, _| w.q2(i, true, |a, b| a | !b)),
     r("s_bfe_u32", 38, 38, |w, i, _| w.s2c(i, |a, b| bfe_u(a.into(), b & 31, b >> 16 & 127) as u32)),
     r("s_bfe_i32", 39, 39, |w, i, _| w.s2c(i, |a, b| bfe_i((a as i32).into(), b & 31, b >> 16 & 127) as u32)),
-    r("s_bfe_u64", 40, 40, |w, i, _| w.q_shift(i, |a, b| bfe_u(a, b & 63, b >> 16 & 127))),
-    r("s_bfe_i64", 41, 41, |w, i, _| w.q_shift(i, |a, b| bfe_i(a as i64, b & 63, b >> 16 & 127) as u64)),
+    r("s_bfe_u64", 40, 40, |w, i, _| w.q_shift(i, BITS, |a, b| bfe_u(a, b & 63, b >> 16 & 127))),
+    r("s_bfe_i64", 41, 41, |w, i, _| {
+        w.q_shift(i, Wide::Signed, |a, b| bfe_i(a as i64, b & 63, b >> 16 & 127) as u64)
+    }),
     r("s_bfm_b32", 42, 42, |w, i, _| w.s2(i, |a, b| ((1 << (a & 31)) - 1) << (b & 31))),
     r("s_bfm_b64", 43, 43, |w, i, _| {
         let (a, b) = (w.s32(i.src[0]), w.s32(i.src[1]));

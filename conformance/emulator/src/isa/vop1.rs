@@ -1,6 +1,9 @@
 //! VOP1: one source. Opcodes are those of the long encoding, 0x180 + n.
 
-use super::{h, r, refused};
+use super::{
+    h, r, refused,
+    vop3::{norm_i16, norm_u16},
+};
 use crate::{
     exec::{
         lane::{readfirstlane, relative},
@@ -11,7 +14,7 @@ use crate::{
         D16, NO, Row,
         mods::{DPP, OUT, SEL, SEL_D, signs},
     },
-    numeric::{bf8, exp2i, f2h, fp8, frexp64, h2f, turn},
+    numeric::{bf8, exp2i, f2h, fp8, frexp64, h2f, quieted, turn},
 };
 
 /// 1 - 2^-24: fractions never reach 1.
@@ -186,7 +189,7 @@ pub(super) static HALF: &[Row] = &[
     }),
     half!("v_cvt_f32_f16", 11, 1, |w, i, _| {
         i.only16(1, true, signs(1) | OUT | DPP)?;
-        let x = w.hs(i, 0);
+        let x = w.hs(i, 0).map(quieted);
         w.put_f32(i, w.defined(i, 0), x);
         Ok(())
     }),
@@ -250,13 +253,13 @@ pub(super) static HALF: &[Row] = &[
     }),
     half!("v_cvt_norm_i16_f16", 99, 1 | D16, |w, i, _| {
         i.only16(1, true, signs(1) | SEL_D | DPP)?;
-        let x = w.hs(i, 0).map(|x| (x.clamp(-1.0, 1.0) * 32767.0).round_ties_even() as i16 as u16);
+        let x = w.hs(i, 0).map(|x| norm_i16(x) as u16);
         w.put_half(i, w.defined(i, 0), &x);
         Ok(())
     }),
     half!("v_cvt_norm_u16_f16", 100, 1 | D16, |w, i, _| {
         i.only16(1, true, signs(1) | SEL_D | DPP)?;
-        let x = w.hs(i, 0).map(|x| (x.clamp(0.0, 1.0) * 65535.0).round_ties_even() as u16);
+        let x = w.hs(i, 0).map(|x| norm_u16(x) as u16);
         w.put_half(i, w.defined(i, 0), &x);
         Ok(())
     }),

@@ -94,12 +94,12 @@ fn f2u8(x: f32) -> u32 {
     x.round_ties_even().clamp(0.0, 255.0) as u32
 }
 
-fn norm_i16(x: f32) -> u32 {
-    (x.clamp(-1.0, 1.0) * 32767.0).round_ties_even() as i16 as u16 as u32
+pub(super) fn norm_i16(x: f32) -> u32 {
+    (f64::from(x).clamp(-1.0, 1.0) * 32767.0).round_ties_even() as i16 as u16 as u32
 }
 
-fn norm_u16(x: f32) -> u32 {
-    (x.clamp(0.0, 1.0) * 65535.0).round_ties_even() as u16 as u32
+pub(super) fn norm_u16(x: f32) -> u32 {
+    (f64::from(x).clamp(0.0, 1.0) * 65535.0).round_ties_even() as u16 as u32
 }
 
 fn i16_of(x: f32) -> u32 {

@@ -142,7 +142,12 @@ const CLASS32: Step = |w, i, _| {
 
 const CLASS64: Step = |w, i, _| {
     i.only(signs(1))?;
-    let (a, b) = (w.f64s(i, 0), w.lanes(i, 1));
+    let (abs, neg) = (i.abs & 1 == 1, i.neg & 1 == 1);
+    let a = w.pairs(i, 0, Wide::Float).map(|x| {
+        let x = f64::from_bits(if abs { x & !(1 << 63) } else { x });
+        if neg { -x } else { x }
+    });
+    let b = w.lanes(i, 1);
     let bits = (0..32).fold(0, |m, l| {
         let c = class(a[l], a[l].is_subnormal(), a[l].to_bits() >> 51 & 1 == 0);
         m | (b[l] >> c & 1) << l

@@ -280,3 +280,23 @@ fn buffers_that_no_document_settles_stop() {
         }
     }
 }
+
+#[test]
+fn scalar_buffers_and_narrow_scalar_loads() {
+    for arch in BOTH {
+        for (at, want) in [(60, word(15)), (64, 0), (1 << 19, 0)] {
+            let text =
+                buffer("0x31004000", &format!("s_buffer_load_b32 s24, s[20:23], {at}\nv_mov_b32 %0, s24"));
+            let (got, _) = run(&format!("sbuf{at}"), &text, 1, arch);
+            assert_eq!(got, [want; 32], "{arch} at {at}");
+        }
+    }
+    for (name, want) in
+        [("u8", byte(6)), ("i8", sext(byte(6), 8)), ("u16", half(6)), ("i16", sext(half(6), 16))]
+    {
+        let text = format!("s_load_{name} s24, %3, 6\nv_mov_b32 %0, s24");
+        assert_eq!(run(&format!("sload{name}"), &text, 1, "gfx1200").0, [want; 32], "{name}");
+    }
+    let (got, _) = run("sload96", "s_load_b96 s[20:22], %3, 4\nv_mov_b32 %0, s22", 1, "gfx1200");
+    assert_eq!(got, [word(3); 32]);
+}
