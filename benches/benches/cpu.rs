@@ -24,10 +24,9 @@ use moss_reference::cpu::{CpuBackend, CpuTensor, peak};
 use moss_reference::files::{Checkpoint, ModelSource, Part, TensorSpec};
 use moss_reference::model::config::{LayerType, ModelConfig, VaeConfig};
 use moss_reference::model::dit::{self, Dit};
-use moss_reference::model::inventory::{dit_tensors, text_encoder_tensors, vae_tensors};
 use moss_reference::model::observe::{Event, Observer, Silent};
 use moss_reference::model::text_encoder::{self, TextEncoder};
-use moss_reference::model::vae::{self, Vae};
+use moss_reference::model::vae::{self, Unit, UnitKind, Vae};
 
 /// Image and text tokens of the DiT block.
 const IMAGE: (usize, usize) = (16, 16);
@@ -195,7 +194,7 @@ fn dit_block(c: &mut Criterion, b: &CpuBackend, config: &ModelConfig) -> Result<
     let config = &config.dit;
     let (h, w) = IMAGE;
     let tokens = h * w + TEXT;
-    let checkpoint = open(Part::Transformer, &dit_tensors(config))?;
+    let checkpoint = open(Part::Transformer, &dit::tensors(config))?;
     let dit = Dit::load(b, config, dit::stage_spec(config, checkpoint, tokens, usize::MAX))?;
     let context = dit.context(b, &upload_bf16(b, &[TEXT, config.text_dim])?, h, w)?;
     let latents = b.upload(HostData::F32(numbers(h * w * 128)), &[h * w, 128])?;
@@ -211,7 +210,7 @@ fn dit_block(c: &mut Criterion, b: &CpuBackend, config: &ModelConfig) -> Result<
 
 fn text_layers(c: &mut Criterion, b: &CpuBackend, config: &ModelConfig) -> Result<(), Box<dyn Error>> {
     let config = &config.text;
-    let checkpoint = open(Part::TextEncoder, &text_encoder_tensors(config))?;
+    let checkpoint = open(Part::TextEncoder, &text_encoder::tensors(config))?;
     let encoder = TextEncoder::load(b, config, text_encoder::stage_spec(config, checkpoint, PROMPT))?;
     let ids: Vec<u32> = (0..PROMPT as u32).map(|i| i * 7 % 1000).collect();
     let (t, hidden) = (PROMPT as f64, config.hidden_size as f64);
@@ -270,32 +269,29 @@ fn attention(c: &mut Criterion, b: &CpuBackend, config: &ModelConfig) -> Result<
 
 /// FLOP of all convolutions and of the middle attention for `h * w` latent tokens.
 fn vae_flops(config: &VaeConfig, h: usize, w: usize) -> f64 {
-    let widths = config.decoder_widths();
-    let conv = |pixels: usize, ci: usize, co: usize, k: usize| 2.0 * (pixels * ci * co * k * k) as f64;
-    let mut pixels = 4 * h * w;
-    let mut width_in = widths[widths.len() - 1];
-    let latent = config.latent_channels;
-    let mut flops = conv(pixels, latent, latent, 1) + conv(pixels, latent, width_in, 3);
-    flops += 4.0 * conv(pixels, width_in, width_in, 3) + 4.0 * conv(pixels, width_in, width_in, 1);
-    flops += 4.0 * (pixels * pixels * width_in) as f64;
-    for (i, &width) in widths.iter().rev().enumerate() {
-        let resnets = config.layers_per_block + 1;
-        flops += conv(pixels, width_in, width, 3) + (2 * resnets - 1) as f64 * conv(pixels, width, width, 3);
-        if width_in != width {
-            flops += conv(pixels, width_in, width, 1);
+    let flops = |unit: &Unit| {
+        let pixels = h * w * unit.pixels;
+        let conv =
+            |pixels: usize, ci: usize, co: usize, side: usize| 2.0 * (pixels * ci * co * side * side) as f64;
+        let Unit { from, to, .. } = *unit;
+        match unit.kind {
+            UnitKind::Conv { side, upsample } => {
+                conv(if upsample { 4 * pixels } else { pixels }, from, to, side)
+            }
+            UnitKind::Resnet => {
+                let shortcut = if from == to { 0.0 } else { conv(pixels, from, to, 1) };
+                conv(pixels, from, to, 3) + conv(pixels, to, to, 3) + shortcut
+            }
+            UnitKind::Attention => 4.0 * conv(pixels, from, to, 1) + 4.0 * (pixels * pixels * from) as f64,
+            UnitKind::Out => conv(pixels, from, to, 3),
         }
-        if i + 1 < widths.len() {
-            pixels *= 4;
-            flops += conv(pixels, width, width, 3);
-        }
-        width_in = width;
-    }
-    flops + conv(pixels, width_in, 3, 3)
+    };
+    vae::units(config).iter().map(flops).sum()
 }
 
 fn vae_decode(c: &mut Criterion, b: &CpuBackend, config: &ModelConfig) -> Result<(), Box<dyn Error>> {
     let config = &config.vae;
-    let checkpoint = open(Part::Vae, &vae_tensors(config))?;
+    let checkpoint = open(Part::Vae, &vae::tensors(config))?;
     let vae = Vae::load(b, config, vae::stage_spec(config, checkpoint, LATENT, LATENT))?;
     let latents = b.upload(HostData::F32(numbers(LATENT * LATENT * 128)), &[LATENT * LATENT, 128])?;
     let name = format!("VAE decode, {0}x{0}", 16 * LATENT);

@@ -61,7 +61,7 @@ impl Machine for CpuBackend {
             String::from("memory: the host's; weights are read from the files as they are needed\n");
         for spec in stages.specs() {
             let parts = spec.blocks.iter().flatten().chain(&spec.fixed).flat_map(|weight| &weight.parts);
-            let weights: u64 = parts.map(|name| spec.checkpoint.get(name).bytes().len() as u64).sum();
+            let weights: u64 = parts.map(|part| spec.checkpoint.get(&part.name).bytes().len() as u64).sum();
             text += &format!(
                 "  {}: {} weights in the files, {} blocks, {} activations\n",
                 spec.name,

@@ -551,9 +551,9 @@ mod tests {
         let stage = b
             .load(StageSpec {
                 name: "dit",
-                checkpoint,
+                checkpoint: checkpoint.clone(),
                 fixed: vec![],
-                blocks: (0..6).map(|i| vec![spec(&[&i.to_string()], Role::Matrix)]).collect(),
+                blocks: (0..6).map(|i| vec![spec(&checkpoint, &[&i.to_string()], Role::Matrix)]).collect(),
                 resident_limit: usize::MAX,
                 activation_bytes: activations,
             })
@@ -591,7 +591,7 @@ mod tests {
         let stage = |activation_bytes: u64| StageSpec {
             name: "vae",
             checkpoint: checkpoint.clone(),
-            fixed: vec![spec(&["w"], Role::Matrix)],
+            fixed: vec![spec(&checkpoint, &["w"], Role::Matrix)],
             blocks: vec![],
             resident_limit: usize::MAX,
             activation_bytes,

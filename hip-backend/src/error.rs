@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use moss_reference::files::ReadError;
+
 use crate::memory::Refusal;
 use crate::sys;
 
@@ -242,6 +244,12 @@ pub enum Error {
         /// Its last words.
         reason: String,
     },
+}
+
+impl From<ReadError> for Error {
+    fn from(ReadError { path, source }: ReadError) -> Self {
+        Self::Read { path, source }
+    }
 }
 
 fn place(context: &str) -> String {

@@ -4,19 +4,15 @@
 //! byte is read. It can fill any run of its units: a unit is a panel of a matrix or a piece of a vector, so that a bounded
 //! host buffer is enough to pass an image of any size through.
 
-use std::collections::HashMap;
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use half::{bf16, f16};
+use half::bf16;
 use rayon::prelude::*;
 
 use moss_kernels::pack::{Conv, Panels};
 use moss_reference::backend::{DType, Role, StageSpec, WeightSpec};
-use moss_reference::files::{Bytes, Checkpoint, FileDType, TensorView};
+use moss_reference::files::{Checkpoint, Rows};
 
 use crate::error::Error;
 use crate::stream::RING_ENTRY;
@@ -26,125 +22,9 @@ const ALIGN: u64 = 256;
 /// Elements of a vector's piece.
 const PIECE: usize = 1 << 20;
 
-/// Open files, each opened once for a stage.
-#[derive(Default)]
-pub(crate) struct Files(HashMap<PathBuf, Arc<File>>);
-
-impl Files {
-    fn open(&mut self, path: PathBuf) -> Result<Arc<File>, Error> {
-        if let Some(file) = self.0.get(&path) {
-            return Ok(file.clone());
-        }
-        let file = Arc::new(File::open(&path).map_err(|source| Error::Read { path: path.clone(), source })?);
-        self.0.insert(path, file.clone());
-        Ok(file)
-    }
-}
-
-/// Where a tensor's bytes are read from.
-enum Bytewise {
-    /// `pread` at an offset: pages of a mapping are never handed to a copy.
-    File { path: PathBuf, file: Arc<File>, offset: u64 },
-    /// Part of the program.
-    Embedded(Bytes),
-}
-
-/// One tensor of a checkpoint.
-struct Part {
-    source: Bytewise,
-    dtype: FileDType,
-    shape: Vec<usize>,
-}
-
-impl Part {
-    fn open(view: &TensorView, files: &mut Files) -> Result<Self, Error> {
-        let source = match view.file() {
-            Some((path, offset)) => {
-                Bytewise::File { file: files.open(path.to_owned())?, path: path.to_owned(), offset }
-            }
-            None => Bytewise::Embedded(view.bytes().clone()),
-        };
-        Ok(Self { source, dtype: view.dtype(), shape: view.shape().to_vec() })
-    }
-
-    fn elements(&self) -> usize {
-        self.shape.iter().product()
-    }
-
-    /// Reads the bytes of a run of elements.
-    fn read(&self, elements: Range<usize>, out: &mut [u8]) -> Result<(), Error> {
-        let size = self.dtype.size();
-        match &self.source {
-            Bytewise::File { path, file, offset } => file
-                .read_exact_at(out, offset + (elements.start * size) as u64)
-                .map_err(|source| Error::Read { path: path.clone(), source })?,
-            Bytewise::Embedded(all) => {
-                out.copy_from_slice(&all[elements.start * size..elements.end * size]);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// An element type on the device; files and devices are little-endian, as every host with ROCm is.
-trait Element: bytemuck::Pod {
-    /// The file's type that needs no conversion.
-    const SAME: FileDType;
-
-    fn of_bf16(x: bf16) -> Self;
-    /// One rounding to nearest even where the type is narrower.
-    fn of_f32(x: f32) -> Self;
-
-    /// Reads a run of elements of a tensor; `raw` is scratch memory.
-    fn read(part: &Part, elements: Range<usize>, out: &mut [Self], raw: &mut Vec<u8>) -> Result<(), Error> {
-        if part.dtype == Self::SAME {
-            return part.read(elements, bytemuck::cast_slice_mut(out));
-        }
-        raw.resize(elements.len() * part.dtype.size(), 0);
-        part.read(elements, raw)?;
-        match part.dtype {
-            FileDType::Bf16 => convert(raw, out, |b| Self::of_bf16(bf16::from_le_bytes(b))),
-            FileDType::F16 => convert(raw, out, |b| Self::of_f32(f16::from_le_bytes(b).to_f32())),
-            FileDType::F32 => convert(raw, out, |b| Self::of_f32(f32::from_le_bytes(b))),
-        }
-        Ok(())
-    }
-}
-
-impl Element for bf16 {
-    const SAME: FileDType = FileDType::Bf16;
-
-    fn of_bf16(x: bf16) -> Self {
-        x
-    }
-
-    fn of_f32(x: f32) -> Self {
-        bf16::from_f32(x)
-    }
-}
-
-impl Element for f32 {
-    const SAME: FileDType = FileDType::F32;
-
-    fn of_bf16(x: bf16) -> Self {
-        x.to_f32()
-    }
-
-    fn of_f32(x: f32) -> Self {
-        x
-    }
-}
-
-fn convert<E, const N: usize>(raw: &[u8], out: &mut [E], element: impl Fn([u8; N]) -> E) {
-    for (to, from) in out.iter_mut().zip(raw.as_chunks::<N>().0) {
-        *to = element(*from);
-    }
-}
-
 /// Memory that is used again from unit to unit.
 #[derive(Default)]
 struct Scratch {
-    raw: Vec<u8>,
     bf16: Vec<bf16>,
     f32: Vec<f32>,
 }
@@ -168,7 +48,7 @@ pub(crate) struct Weight {
     /// Element type that the operations see.
     pub(crate) dtype: DType,
     form: Form,
-    parts: Vec<Part>,
+    rows: Rows,
 }
 
 /// A piece of an image that is made at once.
@@ -191,20 +71,11 @@ impl Image {
     /// Lays out `specs`; reads nothing.
     ///
     /// # Errors
-    /// [`Error::Weight`] for a shape that the kernels do not take, [`Error::Read`] for a file that cannot be opened.
-    pub(crate) fn new(
-        specs: &[WeightSpec],
-        checkpoint: &Checkpoint,
-        files: &mut Files,
-    ) -> Result<Self, Error> {
+    /// [`Error::Weight`] for a shape that the kernels do not take.
+    pub(crate) fn new(specs: &[WeightSpec], checkpoint: &Checkpoint) -> Result<Self, Error> {
         let mut image = Self { weights: Vec::new(), units: Vec::new(), bytes: 0 };
         for spec in specs {
-            let parts = spec
-                .parts
-                .iter()
-                .map(|name| Part::open(checkpoint.get(name), files))
-                .collect::<Result<Vec<_>, _>>()?;
-            let weight = Weight::new(spec, parts, image.bytes)?;
+            let weight = Weight::new(spec, checkpoint.rows(&spec.parts), image.bytes)?;
             let mut at = weight.offset;
             for index in 0..weight.units() {
                 image.units.push(Unit { weight: image.weights.len(), index, at });
@@ -278,10 +149,12 @@ impl Image {
 }
 
 impl Weight {
-    fn new(spec: &WeightSpec, parts: Vec<Part>, offset: u64) -> Result<Self, Error> {
-        let unfit = |why: String| Error::Weight { tensor: spec.parts.join(" + "), why };
-        let mut shape = parts[0].shape.clone();
-        shape[0] = parts.iter().map(|part| part.shape[0]).sum();
+    fn new(spec: &WeightSpec, rows: Rows, offset: u64) -> Result<Self, Error> {
+        let unfit = |why: String| {
+            let names: Vec<&str> = spec.parts.iter().map(|part| &*part.name).collect();
+            Error::Weight { tensor: names.join(" + "), why }
+        };
+        let shape = rows.shape().to_vec();
         let (form, dtype) = match spec.role {
             Role::Matrix | Role::UpGate => {
                 let [n, k] = shape[..] else { return Err(unfit(format!("{shape:?} is no matrix"))) };
@@ -303,7 +176,7 @@ impl Weight {
                 (Form::Conv(conv), DType::F32)
             }
         };
-        let weight = Self { offset, shape, dtype, form, parts };
+        let weight = Self { offset, shape, dtype, form, rows };
         if weight.unit_bytes(0) > RING_ENTRY as u64 {
             return Err(unfit(format!(
                 "a piece of {} bytes; at most {RING_ENTRY} pass at once",
@@ -313,13 +186,9 @@ impl Weight {
         Ok(weight)
     }
 
-    fn elements(&self) -> usize {
-        self.shape.iter().product()
-    }
-
     fn units(&self) -> usize {
         match &self.form {
-            Form::Vector(_) => self.elements().div_ceil(PIECE),
+            Form::Vector(_) => self.rows.count().div_ceil(PIECE),
             Form::Panels(panels) => panels.count(),
             Form::Conv(_) => 1,
         }
@@ -327,27 +196,27 @@ impl Weight {
 
     fn unit_bytes(&self, index: usize) -> u64 {
         match &self.form {
-            Form::Vector(dtype) => ((self.elements() - index * PIECE).min(PIECE) * dtype.size()) as u64,
+            Form::Vector(dtype) => ((self.rows.count() - index * PIECE).min(PIECE) * dtype.size()) as u64,
             Form::Panels(panels) => panels.panel_bytes() as u64,
             Form::Conv(conv) => conv.bytes() as u64,
         }
     }
 
     fn make(&self, index: usize, out: &mut [u8], scratch: &mut Scratch) -> Result<(), Error> {
-        let Scratch { raw, bf16, f32 } = scratch;
+        let Scratch { bf16, f32 } = scratch;
         match &self.form {
             Form::Vector(dtype) => {
                 let start = index * PIECE;
-                let elements = start..self.elements().min(start + PIECE);
+                let elements = start..self.rows.count().min(start + PIECE);
                 match dtype {
                     DType::Bf16 => {
                         bf16.resize(elements.len(), bf16::ZERO);
-                        self.gather(elements, bf16, raw)?;
+                        self.rows.read(elements, bf16)?;
                         out.copy_from_slice(bytemuck::cast_slice(bf16));
                     }
                     DType::F32 => {
                         f32.resize(elements.len(), 0.0);
-                        self.gather(elements, f32, raw)?;
+                        self.rows.read(elements, f32)?;
                         out.copy_from_slice(bytemuck::cast_slice(f32));
                     }
                 }
@@ -355,34 +224,14 @@ impl Weight {
             Form::Panels(panels) => {
                 let (rows, k) = (panels.rows(index), panels.columns());
                 bf16.resize(rows.len() * k, bf16::ZERO);
-                self.gather(rows.start * k..rows.end * k, bf16, raw)?;
+                self.rows.read(rows.start * k..rows.end * k, bf16)?;
                 panels.pack(bf16, out);
             }
             Form::Conv(conv) => {
-                f32.resize(self.elements(), 0.0);
-                self.gather(0..self.elements(), f32, raw)?;
+                f32.resize(self.rows.count(), 0.0);
+                self.rows.read(0..self.rows.count(), f32)?;
                 conv.pack(f32, out);
             }
-        }
-        Ok(())
-    }
-
-    /// Reads a run of elements of the parts laid end to end.
-    fn gather<E: Element>(
-        &self,
-        elements: Range<usize>,
-        out: &mut [E],
-        raw: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        let mut start = 0;
-        for part in &self.parts {
-            let end = start + part.elements();
-            let (from, to) = (elements.start.max(start), elements.end.min(end));
-            if from < to {
-                let out = &mut out[from - elements.start..to - elements.start];
-                E::read(part, from - start..to - start, out, raw)?;
-            }
-            start = end;
         }
         Ok(())
     }
@@ -397,12 +246,11 @@ pub(crate) struct StageImages {
 impl StageImages {
     /// Lays out a stage; reads nothing.
     pub(crate) fn new(spec: &StageSpec) -> Result<Self, Error> {
-        let mut files = Files::default();
-        let fixed = Image::new(&spec.fixed, &spec.checkpoint, &mut files)?;
+        let fixed = Image::new(&spec.fixed, &spec.checkpoint)?;
         let blocks = spec
             .blocks
             .iter()
-            .map(|block| Image::new(block, &spec.checkpoint, &mut files).map(Arc::new))
+            .map(|block| Image::new(block, &spec.checkpoint).map(Arc::new))
             .collect::<Result<_, _>>()?;
         Ok(Self { fixed: Arc::new(fixed), blocks })
     }
@@ -411,7 +259,8 @@ impl StageImages {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use moss_reference::files::{ModelSource, Part as ModelPart, TensorSpec};
+    use half::f16;
+    use moss_reference::files::{FileDType, ModelSource, Part as ModelPart, TensorSpec};
     use std::path::Path;
 
     /// A tensor of a test checkpoint, with counted elements.
@@ -472,8 +321,13 @@ pub(crate) mod tests {
         Arc::new(Checkpoint::open(&source, ModelPart::Vae, &expected).unwrap())
     }
 
-    pub(crate) fn spec(parts: &[&str], role: Role) -> WeightSpec {
-        WeightSpec { parts: parts.iter().map(|p| (*p).to_owned()).collect(), role }
+    /// A weight of a checkpoint's tensors.
+    pub(crate) fn spec(checkpoint: &Checkpoint, parts: &[&str], role: Role) -> WeightSpec {
+        let part = |name: &&str| TensorSpec {
+            name: (*name).to_owned(),
+            shape: checkpoint.get(name).shape().to_vec(),
+        };
+        WeightSpec { parts: parts.iter().map(part).collect(), role }
     }
 
     fn whole(image: &Image) -> Vec<u8> {
@@ -498,12 +352,12 @@ pub(crate) mod tests {
         ];
         let checkpoint = checkpoint(folder.path(), &given);
         let specs = [
-            spec(&["q", "k"], Role::Matrix),
-            spec(&["norm"], Role::Vector),
-            spec(&["a_log"], Role::VectorF32),
-            spec(&["conv"], Role::Conv2d),
+            spec(&checkpoint, &["q", "k"], Role::Matrix),
+            spec(&checkpoint, &["norm"], Role::Vector),
+            spec(&checkpoint, &["a_log"], Role::VectorF32),
+            spec(&checkpoint, &["conv"], Role::Conv2d),
         ];
-        let image = Image::new(&specs, &checkpoint, &mut Files::default()).unwrap();
+        let image = Image::new(&specs, &checkpoint).unwrap();
         let bytes = whole(&image);
         let [qk, norm, a_log, conv] = image.weights() else { panic!("four weights") };
         assert_eq!((&qk.shape[..], qk.dtype), (&[33, 32][..], DType::Bf16));
@@ -545,9 +399,12 @@ pub(crate) mod tests {
             given("down", FileDType::Bf16, &[20, 48]),
         ];
         let checkpoint = checkpoint(folder.path(), &given);
-        let specs =
-            [spec(&["up_gate"], Role::UpGate), spec(&["long"], Role::Vector), spec(&["down"], Role::Matrix)];
-        let image = Image::new(&specs, &checkpoint, &mut Files::default()).unwrap();
+        let specs = [
+            spec(&checkpoint, &["up_gate"], Role::UpGate),
+            spec(&checkpoint, &["long"], Role::Vector),
+            spec(&checkpoint, &["down"], Role::Matrix),
+        ];
+        let image = Image::new(&specs, &checkpoint).unwrap();
         let expected = whole(&image);
         for limit in [1, 5000, 1 << 20, 3 << 20, usize::MAX] {
             let mut out = vec![0xEE; expected.len()];
@@ -578,7 +435,7 @@ pub(crate) mod tests {
         for (name, role) in
             [("a.weight", Role::Matrix), ("v.weight", Role::Matrix), ("c.weight", Role::Conv2d)]
         {
-            let error = Image::new(&[spec(&[name], role)], &checkpoint, &mut Files::default()).err().unwrap();
+            let error = Image::new(&[spec(&checkpoint, &[name], role)], &checkpoint).err().unwrap();
             assert!(matches!(error, Error::Weight { .. }) && error.to_string().starts_with(name), "{error}");
         }
     }
@@ -587,7 +444,7 @@ pub(crate) mod tests {
     fn a_file_that_shrank_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let checkpoint = checkpoint(folder.path(), &[given("v", FileDType::F32, &[4096])]);
-        let image = Image::new(&[spec(&["v"], Role::Vector)], &checkpoint, &mut Files::default()).unwrap();
+        let image = Image::new(&[spec(&checkpoint, &["v"], Role::Vector)], &checkpoint).unwrap();
         let path = folder.path().join("vae/model.safetensors");
         let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
         file.set_len(4096).unwrap();

@@ -141,13 +141,9 @@ impl Stored {
             for (j, rows) in cut.into_iter().enumerate() {
                 let mut shape = host.shape.clone();
                 shape[0] = rows;
-                parts.push(format!("weight{i}.{j}"));
-                file.push(
-                    &parts[j],
-                    shape,
-                    &bytes(&host.data, first * width..(first + rows) * width),
-                    &host.data,
-                );
+                let part = TensorSpec { name: format!("weight{i}.{j}"), shape };
+                file.push(&part, &bytes(&host.data, first * width..(first + rows) * width), &host.data);
+                parts.push(part);
                 first += rows;
             }
             fixed.push(WeightSpec { parts, role });
@@ -200,7 +196,7 @@ struct SafetensorsFile {
 }
 
 impl SafetensorsFile {
-    fn push(&mut self, name: &str, shape: Vec<usize>, bytes: &[u8], like: &HostData) {
+    fn push(&mut self, part: &TensorSpec, bytes: &[u8], like: &HostData) {
         let dtype = match like.dtype() {
             DType::Bf16 => "BF16",
             DType::F32 => "F32",
@@ -208,9 +204,9 @@ impl SafetensorsFile {
         let start = self.data.len();
         self.data.extend(bytes);
         let offsets = [start, self.data.len()];
-        let entry = serde_json::json!({ "dtype": dtype, "shape": shape, "data_offsets": offsets });
-        self.header.insert(name.into(), entry);
-        self.specs.push(TensorSpec { name: name.into(), shape });
+        let entry = serde_json::json!({ "dtype": dtype, "shape": part.shape, "data_offsets": offsets });
+        self.header.insert(part.name.clone(), entry);
+        self.specs.push(part.clone());
     }
 
     fn encode(&self) -> Vec<u8> {

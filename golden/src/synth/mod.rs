@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use moss_reference::files::{ModelSource, Part, TensorSpec};
 use moss_reference::model::config::{ConfigError, ModelConfig};
-use moss_reference::model::inventory::{dit_tensors, text_encoder_tensors, vae_tensors};
+use moss_reference::model::{dit, text_encoder, vae};
 use serde_json::{Map, Value, json};
 
 pub use presets::{Preset, Sizes};
@@ -110,9 +110,9 @@ fn write_all(sizes: &Sizes, seed: u64, folder: &Path) -> Result<(), SynthError> 
         });
     }
     let planned = [
-        (Part::TextEncoder, "model", text_encoder_tensors(&config.text), config.text.num_hidden_layers),
-        (Part::Transformer, "diffusion_pytorch_model", dit_tensors(&config.dit), config.dit.num_layers),
-        (Part::Vae, "diffusion_pytorch_model", vae_tensors(&config.vae), 1),
+        (Part::TextEncoder, "model", text_encoder::tensors(&config.text), config.text.num_hidden_layers),
+        (Part::Transformer, "diffusion_pytorch_model", dit::tensors(&config.dit), config.dit.num_layers),
+        (Part::Vae, "diffusion_pytorch_model", vae::tensors(&config.vae), 1),
     ];
     for (part, stem, specs, layers) in planned {
         let shard_bytes = (part != Part::Vae).then_some(sizes.shard_bytes);
@@ -293,21 +293,14 @@ mod tests {
 
     #[test]
     fn full_has_the_official_number_of_bytes() {
-        let folder = tempfile::tempdir().unwrap();
-        let full = Preset::Full.sizes();
-        for (part, config) in
-            [("text_encoder", &full.text_encoder), ("transformer", &full.transformer), ("vae", &full.vae)]
-        {
-            write_json(&folder.path().join(part).join("config.json"), config).unwrap();
-        }
-        let config = ModelConfig::open(&ModelSource::Folder(folder.path().into())).unwrap();
+        let config = config(&Preset::Full.sizes());
         let bytes = |size: usize, specs: Vec<TensorSpec>| -> f64 {
             specs.iter().map(|spec| (size * spec.shape.iter().product::<usize>()) as f64).sum()
         };
         let (text, dit, vae) = (
-            bytes(2, text_encoder_tensors(&config.text)),
-            bytes(2, dit_tensors(&config.dit)),
-            bytes(4, vae_tensors(&config.vae)),
+            bytes(2, text_encoder::tensors(&config.text)),
+            bytes(2, dit::tensors(&config.dit)),
+            bytes(4, vae::tensors(&config.vae)),
         );
         // The official files have 9.5 and 0.1 GiB. The text encoder's 15.6 GiB hold a vision tower too, so it is judged by
         // the 26 GB of all that the pipeline reads.
@@ -315,5 +308,57 @@ mod tests {
         let tenth = f64::from(1 << 30) / 10.0;
         assert_eq!((rounded(dit, tenth), rounded(vae, tenth)), (95.0, 1.0));
         assert_eq!(rounded(text + dit + vae, 1e9), 26.0);
+    }
+
+    /// Names and shapes of all parts, as counts and as a hash of the sorted lines; written down apart from the declarations.
+    #[test]
+    fn parts_have_the_tensors_of_the_official_layout() {
+        for (preset, expected) in [
+            (
+                Preset::Tiny,
+                [(27, 0xed86_6ec8_a456_c6cb), (72, 0x7856_31be_fa93_2627), (142, 0x2611_c0a6_040e_ae4c)],
+            ),
+            (
+                Preset::Demo,
+                [(55, 0xadd5_dbea_25c4_34d7), (112, 0xb8d8_34f1_f059_4de2), (140, 0x53a4_63e8_f801_4868)],
+            ),
+            (
+                Preset::Block,
+                [(27, 0xbe45_5908_5f19_a67f), (52, 0xf973_9b07_fefa_dfbb), (142, 0x90c8_c4f3_e43f_2193)],
+            ),
+            (
+                Preset::Full,
+                [(426, 0xecfb_181c_b25b_41c0), (462, 0xa399_3c1a_f3b0_0b2a), (142, 0x90c8_c4f3_e43f_2193)],
+            ),
+        ] {
+            let config = config(&preset.sizes());
+            let found = [
+                fingerprint(text_encoder::tensors(&config.text)),
+                fingerprint(dit::tensors(&config.dit)),
+                fingerprint(vae::tensors(&config.vae)),
+            ];
+            assert_eq!(found, expected, "{preset:?}: {found:#x?}");
+        }
+    }
+
+    fn config(sizes: &Sizes) -> ModelConfig {
+        let folder = tempfile::tempdir().unwrap();
+        for (part, config) in
+            [("text_encoder", &sizes.text_encoder), ("transformer", &sizes.transformer), ("vae", &sizes.vae)]
+        {
+            write_json(&folder.path().join(part).join("config.json"), config).unwrap();
+        }
+        ModelConfig::open(&ModelSource::Folder(folder.path().into())).unwrap()
+    }
+
+    /// Number of tensors, and 64-bit FNV-1a of the sorted lines `name [shape]`.
+    fn fingerprint(specs: Vec<TensorSpec>) -> (usize, u64) {
+        let mut lines: Vec<String> =
+            specs.iter().map(|spec| format!("{} {:?}\n", spec.name, spec.shape)).collect();
+        lines.sort();
+        let hash = lines.concat().bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        (lines.len(), hash)
     }
 }

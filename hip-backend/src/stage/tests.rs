@@ -46,11 +46,14 @@ impl Setup {
         StageSpec {
             name: "dit",
             checkpoint: self.checkpoint.clone(),
-            fixed: vec![spec(&["norm"], Role::Vector)],
+            fixed: vec![spec(&self.checkpoint, &["norm"], Role::Vector)],
             blocks: (0..BLOCKS)
                 .map(|i| {
                     let (w, v) = (format!("{i}.w"), format!("{i}.v"));
-                    vec![spec(&[&w], Role::Matrix), spec(&[&v], Role::Vector)]
+                    vec![
+                        spec(&self.checkpoint, &[&w], Role::Matrix),
+                        spec(&self.checkpoint, &[&v], Role::Vector),
+                    ]
                 })
                 .collect(),
             resident_limit,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use half::bf16;
 
-use crate::files::Checkpoint;
+use crate::files::{Checkpoint, TensorSpec};
 
 /// What a backend can fail with at run time (device lost, out of memory, a file that went away).
 ///
@@ -111,8 +111,8 @@ pub enum Role {
 /// One weight as an operation wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightSpec {
-    /// Tensor names in the checkpoint, stacked along their first axis in this order.
-    pub parts: Vec<String>,
+    /// Tensors of the checkpoint, stacked along their first axis in this order.
+    pub parts: Vec<TensorSpec>,
     /// How it is used.
     pub role: Role,
 }

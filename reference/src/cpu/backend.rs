@@ -25,7 +25,7 @@ impl Backend for CpuBackend {
     }
 
     fn load(&self, spec: StageSpec) -> Result<CpuStage> {
-        Ok(data::load(spec))
+        data::load(spec)
     }
 
     fn fixed(&self, stage: &CpuStage) -> Vec<CpuTensor> {
@@ -33,7 +33,7 @@ impl Backend for CpuBackend {
     }
 
     fn block(&self, stage: &CpuStage, index: usize) -> Result<Vec<CpuTensor>> {
-        Ok(data::block(stage, index))
+        data::block(stage, index)
     }
 
     fn upload(&self, data: HostData, shape: &[usize]) -> Result<CpuTensor> {

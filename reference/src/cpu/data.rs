@@ -7,8 +7,8 @@ use rayon::prelude::*;
 
 use super::{CpuBackend, CpuStage, CpuTensor};
 use crate::backend::shapes;
-use crate::backend::{DType, HostData, StageSpec, Tensor};
-use crate::files::Bytes;
+use crate::backend::{DType, HostData, Result, StageSpec, Tensor, WeightSpec};
+use crate::files::Rows;
 use crate::simd::simd_kernel;
 
 /// Elements that one task converts.
@@ -29,10 +29,10 @@ simd_kernel! {
 }
 
 /// [`crate::backend::Backend::load`]: fixed weights are looked up (converted when they are not bf16), blocks stay in the file.
-pub fn load(spec: StageSpec) -> CpuStage {
+pub fn load(spec: StageSpec) -> Result<CpuStage> {
     read_ahead(&spec, 0);
-    let fixed = spec.fixed.iter().map(|weight| CpuTensor::weight(&spec.checkpoint, weight)).collect();
-    CpuStage { spec, fixed }
+    let fixed = weights(&spec, &spec.fixed)?;
+    Ok(CpuStage { spec, fixed })
 }
 
 /// [`crate::backend::Backend::fixed`].
@@ -42,19 +42,22 @@ pub fn fixed(stage: &CpuStage) -> Vec<CpuTensor> {
 
 /// Lets the disk read a block while what comes before it is computed.
 fn read_ahead(spec: &StageSpec, index: usize) {
-    let weights = spec.blocks.get(index).into_iter().flatten().flat_map(|weight| &weight.parts);
-    let views = weights.map(|name| spec.checkpoint.get(name)).filter(|view| view.file().is_some());
-    let parts: Vec<Bytes> = views.map(|view| view.bytes().clone()).collect();
-    if !parts.is_empty() {
+    let weights = spec.blocks.get(index).into_iter().flatten();
+    let rows: Vec<Rows> = weights.map(|weight| spec.checkpoint.rows(&weight.parts)).collect();
+    if rows.iter().any(Rows::in_file) {
         // Without the thread the block is read when it is needed.
-        let _ = std::thread::Builder::new().spawn(move || parts.iter().for_each(Bytes::read_ahead));
+        let _ = std::thread::Builder::new().spawn(move || rows.iter().for_each(Rows::read_ahead));
     }
 }
 
 /// [`crate::backend::Backend::block`].
-pub fn block(stage: &CpuStage, index: usize) -> Vec<CpuTensor> {
+pub fn block(stage: &CpuStage, index: usize) -> Result<Vec<CpuTensor>> {
     read_ahead(&stage.spec, index + 1);
-    stage.spec.blocks[index].iter().map(|weight| CpuTensor::weight(&stage.spec.checkpoint, weight)).collect()
+    weights(&stage.spec, &stage.spec.blocks[index])
+}
+
+fn weights(spec: &StageSpec, weights: &[WeightSpec]) -> Result<Vec<CpuTensor>> {
+    weights.iter().map(|weight| CpuTensor::weight(&spec.checkpoint, weight)).collect()
 }
 
 /// [`crate::backend::Backend::upload`].

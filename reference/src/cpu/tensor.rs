@@ -1,6 +1,5 @@
 //! Tensors of the CPU backend: shared memory, or weights where they lie in the mapped file.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
@@ -8,8 +7,8 @@ use std::sync::Arc;
 use half::bf16;
 use memmap2::MmapMut;
 
-use crate::backend::{DType, HostData, Role, Tensor, WeightSpec};
-use crate::files::{Bytes, Checkpoint, TensorView};
+use crate::backend::{BackendError, DType, HostData, Result, Role, Tensor, WeightSpec};
+use crate::files::{Bf16Rows, Checkpoint};
 
 /// A tensor in the computer's memory; clones share it.
 #[derive(Clone)]
@@ -23,31 +22,7 @@ enum Data {
     F32(Arc<Buffer>, Range<usize>),
     Bf16(Arc<Vec<bf16>>, Range<usize>),
     /// A weight matrix: whole rows, one part after another.
-    Parts(Arc<[Part]>),
-}
-
-/// One tensor of a checkpoint, as bf16.
-enum Part {
-    /// In the mapped file.
-    Mapped(Bytes),
-    /// Converted when it was fetched.
-    Owned(Vec<bf16>),
-}
-
-impl Part {
-    fn new(view: &TensorView) -> Self {
-        match view.to_bf16() {
-            Cow::Borrowed(_) => Part::Mapped(view.bytes().clone()),
-            Cow::Owned(elements) => Part::Owned(elements),
-        }
-    }
-
-    fn elements(&self) -> &[bf16] {
-        match self {
-            Part::Mapped(bytes) => bytemuck::cast_slice(bytes),
-            Part::Owned(elements) => elements,
-        }
-    }
+    Parts(Arc<[Bf16Rows]>),
 }
 
 /// Memory of f32 elements. A picture's hundreds of MB take a second of page faults when they come in small pages, so
@@ -149,22 +124,24 @@ impl CpuTensor {
     }
 
     /// One weight of a checkpoint: matrices stay in the file when they are bf16 there.
-    pub fn weight(checkpoint: &Checkpoint, spec: &WeightSpec) -> Self {
-        let views: Vec<&TensorView> = spec.parts.iter().map(|name| checkpoint.get(name)).collect();
-        let mut shape = views[0].shape().to_vec();
-        shape[0] = views.iter().map(|view| view.shape()[0]).sum();
-        match spec.role {
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn weight(checkpoint: &Checkpoint, spec: &WeightSpec) -> Result<Self> {
+        let rows = checkpoint.rows(&spec.parts);
+        let shape = rows.shape();
+        Ok(match spec.role {
             Role::Matrix | Role::UpGate => {
-                let parts = views.into_iter().map(Part::new).collect();
-                Self { shape, data: Data::Parts(parts) }
+                let parts = rows.to_bf16_parts().map_err(BackendError::new)?;
+                Self { shape: shape.to_vec(), data: Data::Parts(parts.into()) }
             }
             Role::Vector | Role::Depthwise => {
-                Self::from_bf16(views.iter().flat_map(|view| view.to_bf16().into_owned()).collect(), &shape)
+                Self::from_bf16(rows.to_vec().map_err(BackendError::new)?, shape)
             }
             Role::VectorF32 | Role::Conv2d => {
-                Self::from_f32(views.iter().flat_map(|view| view.to_f32()).collect(), &shape)
+                Self::from_f32(rows.to_vec().map_err(BackendError::new)?, shape)
             }
-        }
+        })
     }
 
     /// The elements of an f32 tensor.
@@ -196,7 +173,7 @@ impl CpuTensor {
     pub fn parts(&self) -> Vec<&[bf16]> {
         match &self.data {
             Data::Bf16(data, range) => vec![&data[range.clone()]],
-            Data::Parts(parts) => parts.iter().map(Part::elements).collect(),
+            Data::Parts(parts) => parts.iter().map(|part| &**part).collect(),
             Data::F32(..) => panic!("bf16 tensor expected, found {self:?}"),
         }
     }

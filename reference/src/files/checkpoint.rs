@@ -1,15 +1,13 @@
 //! One part's weights, opened and checked as a whole.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 
-use half::{bf16, f16};
 use sha2::{Digest, Sha256};
 
 use super::header::{self, Entry};
-use super::{Bytes, FileDType, ModelSource, Part, TensorSpec, WeightsError};
+use super::source::OpenFile;
+use super::{Bytes, FileDType, ModelSource, Part, Rows, TensorSpec, WeightsError};
 
 /// Bytes of each tensor's start and end that go into [`Checkpoint::identity`].
 const SAMPLE: usize = 1024;
@@ -21,7 +19,15 @@ pub struct TensorView {
     dtype: FileDType,
     shape: Vec<usize>,
     bytes: Bytes,
-    file: Option<(Arc<Path>, u64)>,
+    /// None when embedded.
+    pub(super) place: Option<Place>,
+}
+
+/// Where a tensor's bytes can be read.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) file: Arc<OpenFile>,
+    pub(super) offset: u64,
 }
 
 impl TensorView {
@@ -49,56 +55,6 @@ impl TensorView {
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
-
-    /// The file and the place in it where the same bytes can be read; none when embedded.
-    pub fn file(&self) -> Option<(&Path, u64)> {
-        self.file.as_ref().map(|(path, offset)| (&**path, *offset))
-    }
-
-    /// The elements as bf16: borrowed from the file when they are bf16 and aligned, else converted (one rounding).
-    pub fn to_bf16(&self) -> Cow<'_, [bf16]> {
-        bf16_of(self.dtype, &self.bytes)
-    }
-
-    /// The elements as f32 (exact).
-    pub fn to_f32(&self) -> Vec<f32> {
-        match self.dtype {
-            FileDType::Bf16 => pairs(&self.bytes).map(|b| bf16::from_le_bytes(b).to_f32()).collect(),
-            FileDType::F16 => pairs(&self.bytes).map(|b| f16::from_le_bytes(b).to_f32()).collect(),
-            FileDType::F32 => quads(&self.bytes).map(f32::from_le_bytes).collect(),
-        }
-    }
-
-    /// Row `row` of the first axis, as bf16.
-    ///
-    /// # Panics
-    /// If there is no such row.
-    pub fn row_bf16(&self, row: usize) -> Vec<bf16> {
-        let width = self.bytes.len() / self.shape[0];
-        bf16_of(self.dtype, &self.bytes[row * width..(row + 1) * width]).into_owned()
-    }
-}
-
-fn pairs(bytes: &[u8]) -> impl Iterator<Item = [u8; 2]> + '_ {
-    bytes.as_chunks::<2>().0.iter().copied()
-}
-
-fn quads(bytes: &[u8]) -> impl Iterator<Item = [u8; 4]> + '_ {
-    bytes.as_chunks::<4>().0.iter().copied()
-}
-
-fn bf16_of(dtype: FileDType, bytes: &[u8]) -> Cow<'_, [bf16]> {
-    match dtype {
-        FileDType::Bf16 if cfg!(target_endian = "little") => match bytemuck::try_cast_slice(bytes) {
-            Ok(elements) => Cow::Borrowed(elements),
-            Err(_) => Cow::Owned(pairs(bytes).map(bf16::from_le_bytes).collect()),
-        },
-        FileDType::Bf16 => Cow::Owned(pairs(bytes).map(bf16::from_le_bytes).collect()),
-        FileDType::F16 => {
-            Cow::Owned(pairs(bytes).map(|b| bf16::from_f32(f16::from_le_bytes(b).to_f32())).collect())
-        }
-        FileDType::F32 => Cow::Owned(quads(bytes).map(|b| bf16::from_f32(f32::from_le_bytes(b))).collect()),
-    }
 }
 
 /// The weights of one part: every tensor that the model needs is there, with its shape and inside its file.
@@ -110,7 +66,7 @@ pub struct Checkpoint {
 struct Shard {
     display: String,
     bytes: Bytes,
-    path: Option<Arc<Path>>,
+    file: Option<Arc<OpenFile>>,
     tensors: BTreeMap<String, Entry>,
 }
 
@@ -127,7 +83,7 @@ impl Checkpoint {
             let file = source.open(&path)?;
             let display = source.display(&path);
             let tensors = header::parse(&display, &file.bytes)?;
-            shards.push(Shard { display, bytes: file.bytes, path: file.path, tensors });
+            shards.push(Shard { display, bytes: file.bytes, file: file.file, tensors });
         }
         if let Some(map) = index {
             check_index(source, part, &map, &shards)?;
@@ -141,6 +97,23 @@ impl Checkpoint {
     /// If `name` was not among the expected tensors: that is a programming error.
     pub fn get(&self, name: &str) -> &TensorView {
         self.tensors.get(name).unwrap_or_else(|| panic!("checkpoint: no tensor {name} was asked for"))
+    }
+
+    /// A weight: tensors stacked along their first axis.
+    ///
+    /// # Panics
+    /// If the tensors were not among the expected ones, or have rows of different shapes: that is a programming error.
+    pub fn rows(&self, parts: &[TensorSpec]) -> Rows {
+        let part = |spec: &TensorSpec| {
+            let view = self.get(&spec.name);
+            assert_eq!(
+                view.shape, spec.shape,
+                "checkpoint: tensor {} was asked for in another shape",
+                spec.name
+            );
+            view.clone()
+        };
+        Rows::new(parts.iter().map(part).collect())
     }
 
     /// All tensors in order of their names.
@@ -312,7 +285,7 @@ fn view(
         dtype,
         shape: spec.shape.clone(),
         bytes: shard.bytes.slice(entry.range.clone()),
-        file: shard.path.clone().map(|path| (path, entry.range.start as u64)),
+        place: shard.file.clone().map(|file| Place { file, offset: entry.range.start as u64 }),
     })
 }
 
@@ -356,4 +329,4 @@ fn identify(tensors: &BTreeMap<&str, &[usize]>) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

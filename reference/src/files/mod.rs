@@ -3,11 +3,13 @@
 mod checkpoint;
 mod header;
 mod part;
+mod rows;
 mod source;
 
 pub use checkpoint::{Checkpoint, TensorView};
 pub use header::{FileDType, disguise};
 pub use part::{Part, TensorSpec};
+pub use rows::{Bf16Rows, Element, ReadError, Rows};
 pub use source::{Bytes, ModelSource};
 
 /// What is wrong with a model's files.

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::ops::{Deref, Range};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use memmap2::Mmap;
@@ -70,10 +70,16 @@ impl Bytes {
     }
 }
 
-/// A file of a model: its bytes and, unless it is embedded, its path.
+/// A file that stays open, so that what is read later is of the file that was checked.
+pub(super) struct OpenFile {
+    pub(super) path: PathBuf,
+    pub(super) handle: File,
+}
+
+/// A file of a model: its bytes and, unless it is embedded, the file itself.
 pub(super) struct SourceFile {
     pub(super) bytes: Bytes,
-    pub(super) path: Option<Arc<Path>>,
+    pub(super) file: Option<Arc<OpenFile>>,
 }
 
 impl ModelSource {
@@ -147,20 +153,21 @@ impl ModelSource {
                     let file = path.display().to_string();
                     return Err(WeightsError::NotSafetensors { file, found: found.into() });
                 }
-                let file = File::open(&path).map_err(io)?;
-                if meta.len() == 0 {
+                let handle = File::open(&path).map_err(io)?;
+                let bytes = if meta.len() == 0 {
                     // An empty file cannot be mapped.
-                    let bytes = Bytes::whole(Owner::Static(&[]));
-                    return Ok(SourceFile { bytes, path: Some(path.into()) });
-                }
-                // SAFETY: the map is read-only. Changing a checkpoint's files while a picture is made is outside of what
-                // the program can guard against; it reads wrong weights then, or ends with a bus error.
-                #[allow(unsafe_code)]
-                let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-                Ok(SourceFile { bytes: Bytes::whole(Owner::Mapped(map)), path: Some(path.into()) })
+                    Bytes::whole(Owner::Static(&[]))
+                } else {
+                    // SAFETY: the map is read-only. Changing a checkpoint's files while a picture is made is outside of what
+                    // the program can guard against; it reads wrong weights then, or ends with a bus error.
+                    #[allow(unsafe_code)]
+                    let map = unsafe { Mmap::map(&handle) }.map_err(io)?;
+                    Bytes::whole(Owner::Mapped(map))
+                };
+                Ok(SourceFile { bytes, file: Some(Arc::new(OpenFile { path, handle })) })
             }
             ModelSource::Embedded(files) => match files.iter().find(|(name, _)| *name == path) {
-                Some((_, bytes)) => Ok(SourceFile { bytes: Bytes::whole(Owner::Static(bytes)), path: None }),
+                Some((_, bytes)) => Ok(SourceFile { bytes: Bytes::whole(Owner::Static(bytes)), file: None }),
                 None => Err(self.missing(path)),
             },
         }

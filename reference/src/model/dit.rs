@@ -11,10 +11,10 @@ use half::bf16;
 use crate::backend::{
     self, Attention, Backend, DType, Epilogue, Glu, Heads, HostData, Norm, NormKind, StageSpec, WeightSpec,
 };
-use crate::files::Checkpoint;
+use crate::files::{Checkpoint, TensorSpec};
 use crate::model::config::DitConfig;
 use crate::model::observe::{Event, Observer, RunError, announce};
-use crate::model::weight_set::weight_set;
+use crate::model::weight_set::{self, weight_set};
 
 /// Epsilon of every norm.
 const EPS: f32 = 1e-6;
@@ -23,54 +23,71 @@ const REFINER_BLOCKS: usize = 2;
 
 weight_set! {
     /// Weights used once a step or once a run.
-    Fixed {
-        video_embedder: Matrix ["video_embedder.weight"],
-        video_embedder_bias: Vector ["video_embedder.bias"],
-        text_proj: Matrix ["text_embedder.proj.weight"],
-        text_proj_bias: Vector ["text_embedder.proj.bias"],
-        time_0: Matrix ["time_embedding.0.weight"],
-        time_0_bias: Vector ["time_embedding.0.bias"],
-        time_2: Matrix ["time_embedding.2.weight"],
-        time_2_bias: Vector ["time_embedding.2.bias"],
-        block_modulation: Matrix ["shared_block_modulation.weight"],
-        block_modulation_bias: Vector ["shared_block_modulation.bias"],
-        head_modulation: Matrix ["video_head_modulation.weight"],
-        head_modulation_bias: Vector ["video_head_modulation.bias"],
-        final_norm: Vector ["final_norm_video.weight"],
-        final_linear: Matrix ["final_linear_video.weight"],
+    Fixed(c: &DitConfig) [d = c.dim, latent = c.latent_channels] {
+        video_embedder: Matrix ["video_embedder.weight" [d, latent]],
+        video_embedder_bias: Vector ["video_embedder.bias" [d]],
+        text_proj: Matrix ["text_embedder.proj.weight" [d, c.text_dim]],
+        text_proj_bias: Vector ["text_embedder.proj.bias" [d]],
+        time_0: Matrix ["time_embedding.0.weight" [d, c.freq_dim]],
+        time_0_bias: Vector ["time_embedding.0.bias" [d]],
+        time_2: Matrix ["time_embedding.2.weight" [d, d]],
+        time_2_bias: Vector ["time_embedding.2.bias" [d]],
+        block_modulation: Matrix ["shared_block_modulation.weight" [6 * d, d]],
+        block_modulation_bias: Vector ["shared_block_modulation.bias" [6 * d]],
+        head_modulation: Matrix ["video_head_modulation.weight" [2 * d, d]],
+        head_modulation_bias: Vector ["video_head_modulation.bias" [2 * d]],
+        final_norm: Vector ["final_norm_video.weight" [d]],
+        final_linear: Matrix ["final_linear_video.weight" [latent, d]],
     }
 }
 
 weight_set! {
-    /// One block of the text refiner.
-    Refiner {
-        norm1: Vector ["norm1.weight"],
-        q_norm: Vector ["q_norm.weight"],
-        k_norm: Vector ["k_norm.weight"],
-        qkv: Matrix ["qkv.weight"],
-        qkv_bias: Vector ["qkv.bias"],
-        proj: Matrix ["proj.weight"],
-        proj_bias: Vector ["proj.bias"],
-        norm2: Vector ["norm2.weight"],
-        ffn_up_gate: UpGate ["ffn_up.weight", "ffn_gate.weight"],
-        ffn_up_gate_bias: Vector ["ffn_up.bias", "ffn_gate.bias"],
-        ffn_down: Matrix ["ffn_down.weight"],
-        ffn_down_bias: Vector ["ffn_down.bias"],
+    /// One block of the text refiner; `h` is the width of a head.
+    Refiner(c: &DitConfig) [d = c.dim, f = c.ffn_dim, h = c.head_dim()] {
+        norm1: Vector ["norm1.weight" [d]],
+        q_norm: Vector ["q_norm.weight" [h]],
+        k_norm: Vector ["k_norm.weight" [h]],
+        qkv: Matrix ["qkv.weight" [3 * d, d]],
+        qkv_bias: Vector ["qkv.bias" [3 * d]],
+        proj: Matrix ["proj.weight" [d, d]],
+        proj_bias: Vector ["proj.bias" [d]],
+        norm2: Vector ["norm2.weight" [d]],
+        ffn_up_gate: UpGate ["ffn_up.weight" [f, d], "ffn_gate.weight" [f, d]],
+        ffn_up_gate_bias: Vector ["ffn_up.bias" [f], "ffn_gate.bias" [f]],
+        ffn_down: Matrix ["ffn_down.weight" [d, f]],
+        ffn_down_bias: Vector ["ffn_down.bias" [d]],
     }
 }
 
 weight_set! {
-    /// One of the transformer's blocks.
-    Block {
-        norm1: Vector ["norm1.weight"],
-        q_norm: Vector ["q_norm.weight"],
-        k_norm: Vector ["k_norm.weight"],
-        qkv: Matrix ["proj.q.weight", "proj.k.weight", "proj.v.weight"],
-        o: Matrix ["proj.o.weight"],
-        norm2: Vector ["norm2.weight"],
-        ffn_up_gate: UpGate ["proj.ffn_up_gate.weight"],
-        ffn_down: Matrix ["proj.ffn_down.weight"],
+    /// One of the transformer's blocks; `h` is the width of a head.
+    Block(c: &DitConfig) [d = c.dim, f = c.ffn_dim, h = c.head_dim()] {
+        norm1: Vector ["norm1.weight" [d]],
+        q_norm: Vector ["q_norm.weight" [h]],
+        k_norm: Vector ["k_norm.weight" [h]],
+        qkv: Matrix ["proj.q.weight" [d, d], "proj.k.weight" [d, d], "proj.v.weight" [d, d]],
+        o: Matrix ["proj.o.weight" [d, d]],
+        norm2: Vector ["norm2.weight" [d]],
+        ffn_up_gate: UpGate ["proj.ffn_up_gate.weight" [2 * f, d]],
+        ffn_down: Matrix ["proj.ffn_down.weight" [d, f]],
     }
+}
+
+/// Weights that stay for the whole stage: [`Fixed`], then the refiner's blocks.
+fn fixed(config: &DitConfig) -> Vec<WeightSpec> {
+    let refiner =
+        (0..REFINER_BLOCKS).flat_map(|i| Refiner::specs(&format!("text_embedder.blocks.{i}."), config));
+    Fixed::specs("", config).into_iter().chain(refiner).collect()
+}
+
+/// Weights of each block.
+fn blocks(config: &DitConfig) -> Vec<Vec<WeightSpec>> {
+    (0..config.num_layers).map(|i| Block::specs(&format!("layers.{i}."), config)).collect()
+}
+
+/// All tensors of the transformer.
+pub fn tensors(config: &DitConfig) -> Vec<TensorSpec> {
+    weight_set::tensors(fixed(config).into_iter().chain(blocks(config).into_iter().flatten())).collect()
 }
 
 /// The rows of one set of modulations, each `[1, D]`.
@@ -119,12 +136,14 @@ pub fn stage_spec(
     tokens: usize,
     resident_limit: usize,
 ) -> StageSpec {
-    let refiner =
-        (0..REFINER_BLOCKS).flat_map(|i| Refiner::<()>::specs(&format!("text_embedder.blocks.{i}.")));
-    let fixed: Vec<WeightSpec> = Fixed::<()>::specs("").into_iter().chain(refiner).collect();
-    let blocks = (0..config.num_layers).map(|i| Block::<()>::specs(&format!("layers.{i}."))).collect();
-    let activation_bytes = activation_bytes(config, tokens);
-    StageSpec { name: "dit", checkpoint, fixed, blocks, resident_limit, activation_bytes }
+    StageSpec {
+        name: "dit",
+        checkpoint,
+        fixed: fixed(config),
+        blocks: blocks(config),
+        resident_limit,
+        activation_bytes: activation_bytes(config, tokens),
+    }
 }
 
 impl<B: Backend> Dit<B> {
@@ -135,10 +154,8 @@ impl<B: Backend> Dit<B> {
     pub fn load(backend: &B, config: &DitConfig, spec: StageSpec) -> Result<Self, RunError> {
         let stage = backend.load(spec)?;
         let mut weights = backend.fixed(&stage).into_iter();
-        let fixed = Fixed::take(weights.by_ref().take(Fixed::<()>::specs("").len()).collect());
-        let per_block = Refiner::<()>::specs("").len();
-        let refiner =
-            (0..REFINER_BLOCKS).map(|_| Refiner::take(weights.by_ref().take(per_block).collect())).collect();
+        let fixed = Fixed::take(&mut weights);
+        let refiner = (0..REFINER_BLOCKS).map(|_| Refiner::take(&mut weights)).collect();
         Ok(Self { config: config.clone(), stage, fixed, refiner })
     }
 
@@ -147,16 +164,12 @@ impl<B: Backend> Dit<B> {
         &self.stage
     }
 
-    fn head_dim(&self) -> usize {
-        self.config.dim / self.config.num_heads
-    }
-
     fn heads(&self, third: usize) -> Heads {
-        Heads::packed(third * self.config.dim, self.config.num_heads, self.head_dim())
+        Heads::packed(third * self.config.dim, self.config.num_heads, self.config.head_dim())
     }
 
     fn scale(&self) -> f64 {
-        1.0 / (self.head_dim() as f64).sqrt()
+        1.0 / (self.config.head_dim() as f64).sqrt()
     }
 
     /// What one text brings to every step: the text encoder's `states` `[L, text_dim]` bf16 through the refiner, and the
@@ -295,7 +308,7 @@ impl<B: Backend> Dit<B> {
                 rope = self.joint_rope(b, rows, &active)?;
                 rope_rows.clone_from(&active);
             }
-            let weights = Block::take(b.block(&self.stage, block)?);
+            let weights = Block::take(&mut b.block(&self.stage, block)?.into_iter());
             let segments: Vec<usize> = active.iter().map(|&r| lengths[r]).collect();
             if active.len() == rows.len() {
                 x = self.block(b, &weights, &x, &modulation, &rope, &segments)?;
@@ -411,7 +424,7 @@ fn timestep_embedding(t: f32, width: usize) -> Vec<bf16> {
 /// Four axes (r, t, y, x) of `head_dim / 8` bands: image tokens at `(0, length, y - (h-1)/2, x - (w-1)/2)`, text token `i`
 /// at `(0, i, 0, 0)`; `band_j = 1 / base^(j / bands)`; phases in f32; cosine and sine rounded to f32, then to bf16.
 fn rope_tables(config: &DitConfig, h: usize, w: usize, length: usize) -> (Vec<bf16>, Vec<bf16>) {
-    let count = config.dim / config.num_heads / 8;
+    let count = config.head_dim() / 8;
     let bands: Vec<f32> = (0..count)
         .map(|j| {
             let exponent = f64::from(j as f32 / count as f32);

@@ -2,7 +2,6 @@
 
 pub mod config;
 pub mod dit;
-pub mod inventory;
 pub mod observe;
 pub mod text_encoder;
 pub mod tokenizer;
@@ -15,7 +14,6 @@ use sha2::{Digest, Sha256};
 
 use crate::files::{Checkpoint, ModelSource, Part, TensorSpec, WeightsError};
 use config::{ConfigError, ModelConfig, TextConfig, VaeConfig};
-use inventory::{dit_tensors, text_encoder_tensors, vae_tensors};
 
 /// Side in pixels of the square that one latent token stands for.
 pub const TOKEN_SIDE: usize = 16;
@@ -49,7 +47,7 @@ fn open(
 /// [`ConfigError`] or [`WeightsError`], naming the file.
 pub fn open_text_encoder(source: &ModelSource) -> Result<(TextConfig, Arc<Checkpoint>), OpenError> {
     let config = TextConfig::open(source)?;
-    let weights = open(source, Part::TextEncoder, text_encoder_tensors(&config))?;
+    let weights = open(source, Part::TextEncoder, text_encoder::tensors(&config))?;
     Ok((config, weights))
 }
 
@@ -59,7 +57,7 @@ pub fn open_text_encoder(source: &ModelSource) -> Result<(TextConfig, Arc<Checkp
 /// [`ConfigError`] or [`WeightsError`], naming the file.
 pub fn open_vae(source: &ModelSource) -> Result<(VaeConfig, Arc<Checkpoint>), OpenError> {
     let config = VaeConfig::open(source)?;
-    let weights = open(source, Part::Vae, vae_tensors(&config))?;
+    let weights = open(source, Part::Vae, vae::tensors(&config))?;
     Ok((config, weights))
 }
 
@@ -82,9 +80,9 @@ impl Model {
     /// [`ConfigError`] or [`WeightsError`], naming the file.
     pub fn open(source: &ModelSource) -> Result<Self, OpenError> {
         let config = ModelConfig::open(source)?;
-        let text_encoder = open(source, Part::TextEncoder, text_encoder_tensors(&config.text))?;
-        let transformer = open(source, Part::Transformer, dit_tensors(&config.dit))?;
-        let vae = open(source, Part::Vae, vae_tensors(&config.vae))?;
+        let text_encoder = open(source, Part::TextEncoder, text_encoder::tensors(&config.text))?;
+        let transformer = open(source, Part::Transformer, dit::tensors(&config.dit))?;
+        let vae = open(source, Part::Vae, vae::tensors(&config.vae))?;
         Ok(Self { config, text_encoder, transformer, vae })
     }
 

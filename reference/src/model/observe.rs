@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use crate::backend::{Backend, BackendError};
+use crate::files::ReadError;
 
 /// Where a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,9 @@ pub enum RunError {
     /// The backend failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
+    /// A weight that the host reads cannot be read.
+    #[error(transparent)]
+    Weights(#[from] ReadError),
     /// The observer asked to stop.
     #[error("cancelled")]
     Cancelled,

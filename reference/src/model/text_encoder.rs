@@ -11,50 +11,59 @@ use half::bf16;
 use crate::backend::{
     self, Backend, DType, DeltaHeads, Epilogue, Glu, Heads, HostData, Norm, NormKind, StageSpec, WeightSpec,
 };
-use crate::files::Checkpoint;
+use crate::files::{Checkpoint, TensorSpec};
 use crate::model::config::{LayerType, TextConfig};
 use crate::model::observe::{Event, Observer, RunError, announce, check_values};
-use crate::model::weight_set::weight_set;
+use crate::model::weight_set::{self, weight_set};
 
 weight_set! {
     /// What every layer has besides its mixer.
-    Common {
-        input_norm: Vector ["input_layernorm.weight"],
-        post_norm: Vector ["post_attention_layernorm.weight"],
-        up_gate: UpGate ["mlp.up_proj.weight", "mlp.gate_proj.weight"],
-        down: Matrix ["mlp.down_proj.weight"],
+    Common(c: &TextConfig) [d = c.hidden_size, f = c.intermediate_size] {
+        input_norm: Vector ["input_layernorm.weight" [d]],
+        post_norm: Vector ["post_attention_layernorm.weight" [d]],
+        up_gate: UpGate ["mlp.up_proj.weight" [f, d], "mlp.gate_proj.weight" [f, d]],
+        down: Matrix ["mlp.down_proj.weight" [d, f]],
     }
 }
 
 weight_set! {
-    /// Full attention with an output gate.
-    Attention {
-        qkv: Matrix ["self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"],
-        q_norm: Vector ["self_attn.q_norm.weight"],
-        k_norm: Vector ["self_attn.k_norm.weight"],
-        o: Matrix ["self_attn.o_proj.weight"],
+    /// Full attention with an output gate: `q_proj` gives `[q | gate]` per head.
+    Attention(c: &TextConfig) [d = c.hidden_size, q = c.query_width(), kv = c.key_value_width(), h = c.head_dim] {
+        qkv: Matrix [
+            "self_attn.q_proj.weight" [2 * q, d], "self_attn.k_proj.weight" [kv, d], "self_attn.v_proj.weight" [kv, d]
+        ],
+        q_norm: Vector ["self_attn.q_norm.weight" [h]],
+        k_norm: Vector ["self_attn.k_norm.weight" [h]],
+        o: Matrix ["self_attn.o_proj.weight" [d, q]],
     }
 }
 
 weight_set! {
-    /// Gated DeltaNet.
-    DeltaNet {
-        qkv: Matrix ["linear_attn.in_proj_qkv.weight"],
-        z: Matrix ["linear_attn.in_proj_z.weight"],
-        ba: Matrix ["linear_attn.in_proj_b.weight", "linear_attn.in_proj_a.weight"],
-        conv: Depthwise ["linear_attn.conv1d.weight"],
-        a_log: VectorF32 ["linear_attn.A_log"],
-        dt_bias: VectorF32 ["linear_attn.dt_bias"],
-        norm: Vector ["linear_attn.norm.weight"],
-        out: Matrix ["linear_attn.out_proj.weight"],
+    /// Gated DeltaNet with `n` value heads of width `v`.
+    DeltaNet(c: &TextConfig) [
+        d = c.hidden_size, n = c.linear_num_value_heads, v = c.linear_value_head_dim, qkv = c.delta_qkv_width()
+    ] {
+        qkv: Matrix ["linear_attn.in_proj_qkv.weight" [qkv, d]],
+        z: Matrix ["linear_attn.in_proj_z.weight" [n * v, d]],
+        ba: Matrix ["linear_attn.in_proj_b.weight" [n, d], "linear_attn.in_proj_a.weight" [n, d]],
+        conv: Depthwise ["linear_attn.conv1d.weight" [qkv, 1, c.linear_conv_kernel_dim]],
+        a_log: VectorF32 ["linear_attn.A_log" [n]],
+        dt_bias: VectorF32 ["linear_attn.dt_bias" [n]],
+        norm: Vector ["linear_attn.norm.weight" [v]],
+        out: Matrix ["linear_attn.out_proj.weight" [d, n * v]],
     }
 }
 
 weight_set! {
     /// Weights outside the layers that live on the backend.
-    Fixed {
-        norm: Vector ["norm.weight"],
+    Fixed(c: &TextConfig) {
+        norm: Vector ["norm.weight" [c.hidden_size]],
     }
+}
+
+/// The embedding, which stays on the host.
+fn embed_tokens(config: &TextConfig) -> TensorSpec {
+    TensorSpec { name: "embed_tokens.weight".into(), shape: vec![config.vocab_size, config.hidden_size] }
 }
 
 /// Cosines and sines of all tokens, each `[T, R]` bf16.
@@ -66,21 +75,25 @@ struct Rope<T> {
 fn layer_specs(config: &TextConfig, layer: usize) -> Vec<WeightSpec> {
     let prefix = format!("layers.{layer}.");
     let mixer = match config.layer_types[layer] {
-        LayerType::FullAttention => Attention::<()>::specs(&prefix),
-        LayerType::LinearAttention => DeltaNet::<()>::specs(&prefix),
+        LayerType::FullAttention => Attention::specs(&prefix, config),
+        LayerType::LinearAttention => DeltaNet::specs(&prefix, config),
     };
-    Common::<()>::specs(&prefix).into_iter().chain(mixer).collect()
+    Common::specs(&prefix, config).into_iter().chain(mixer).collect()
+}
+
+/// All tensors of the text encoder.
+pub fn tensors(config: &TextConfig) -> Vec<TensorSpec> {
+    let layers = (0..config.num_hidden_layers).flat_map(|layer| layer_specs(config, layer));
+    let weights = weight_set::tensors(layers.chain(Fixed::specs("", config)));
+    std::iter::once(embed_tokens(config)).chain(weights).collect()
 }
 
 /// Device bytes of the activations over `tokens` tokens: the residual stream, the norm's output, and the widest of what a
 /// mixer (projections, convolution or heads, output) or the feed-forward keeps beside them.
 pub fn activation_bytes(config: &TextConfig, tokens: usize) -> u64 {
-    let heads = config.num_attention_heads * config.head_dim;
-    let kv = config.num_key_value_heads * config.head_dim;
+    let (heads, kv) = (config.query_width(), config.key_value_width());
     let attention = (2 * heads + 2 * kv) + 2 * heads + kv;
-    let value = config.linear_num_value_heads * config.linear_value_head_dim;
-    let qkv = 2 * config.linear_num_key_heads * config.linear_key_head_dim + value;
-    let delta = 2 * qkv + 3 * value;
+    let delta = 2 * config.delta_qkv_width() + 3 * config.delta_value_width();
     let widest = attention.max(delta).max(config.intermediate_size);
     (tokens * (3 * config.hidden_size + widest) * DType::Bf16.size()) as u64
 }
@@ -90,7 +103,7 @@ pub fn stage_spec(config: &TextConfig, checkpoint: Arc<Checkpoint>, tokens: usiz
     StageSpec {
         name: "text encoder",
         checkpoint,
-        fixed: Fixed::<()>::specs(""),
+        fixed: Fixed::specs("", config),
         blocks: (0..config.num_hidden_layers).map(|layer| layer_specs(config, layer)).collect(),
         resident_limit: 2,
         activation_bytes: activation_bytes(config, tokens),
@@ -113,7 +126,7 @@ impl<B: Backend> TextEncoder<B> {
     pub fn load(backend: &B, config: &TextConfig, spec: StageSpec) -> Result<Self, RunError> {
         let checkpoint = spec.checkpoint.clone();
         let stage = backend.load(spec)?;
-        let fixed = Fixed::take(backend.fixed(&stage));
+        let fixed = Fixed::take(&mut backend.fixed(&stage).into_iter());
         Ok(Self { config: config.clone(), checkpoint, stage, fixed })
     }
 
@@ -131,19 +144,19 @@ impl<B: Backend> TextEncoder<B> {
         let segments: Vec<usize> = prompts.iter().map(|ids| ids.len()).collect();
         let mut x = self.embed(b, prompts)?;
         let rope = self.rope(b, &segments)?;
-        let common = Common::<()>::specs("").len();
         for layer in 0..self.config.num_hidden_layers {
             announce(observer, Event::TextLayer { layer, layers: self.config.num_hidden_layers })?;
-            let mut weights = b.block(&self.stage, layer)?;
-            let mixer = weights.split_off(common);
-            let w = Common::take(weights);
+            let mut weights = b.block(&self.stage, layer)?.into_iter();
+            let w = Common::take(&mut weights);
 
             let y = b.norm(&x, self.norm(&w.input_norm), None)?;
             x = match self.config.layer_types[layer] {
                 LayerType::FullAttention => {
-                    self.attention(b, &Attention::take(mixer), &x, &y, &rope, &segments)?
+                    self.attention(b, &Attention::take(&mut weights), &x, &y, &rope, &segments)?
                 }
-                LayerType::LinearAttention => self.delta_net(b, &DeltaNet::take(mixer), &x, &y, &segments)?,
+                LayerType::LinearAttention => {
+                    self.delta_net(b, &DeltaNet::take(&mut weights), &x, &y, &segments)?
+                }
             };
             let y = b.norm(&x, self.norm(&w.post_norm), None)?;
             let y = b.linear_glu(&y, &w.up_gate, None, Glu::Silu)?;
@@ -231,16 +244,18 @@ impl<B: Backend> TextEncoder<B> {
 
     /// The embedding's rows, read on the host: the table is larger than all the rest that is on the device at once.
     fn embed(&self, b: &B, prompts: &[&[u32]]) -> Result<B::Tensor, RunError> {
-        let table = self.checkpoint.get("embed_tokens.weight");
-        let (vocab, width) = (table.shape()[0], table.shape()[1]);
-        let mut rows: Vec<bf16> = Vec::new();
-        for (place, &id) in prompts.iter().flat_map(|ids| ids.iter().enumerate()) {
+        let table = self.checkpoint.rows(&[embed_tokens(&self.config)]);
+        let (vocab, width) = (self.config.vocab_size, self.config.hidden_size);
+        let tokens = prompts.iter().map(|ids| ids.len()).sum();
+        let mut rows = vec![bf16::ZERO; tokens * width];
+        let ids = prompts.iter().flat_map(|ids| ids.iter().enumerate());
+        for ((place, &id), row) in ids.zip(rows.chunks_mut(width)) {
             if id as usize >= vocab {
                 return Err(RunError::Token { id, place, vocab });
             }
-            rows.extend(table.row_bf16(id as usize));
+            let first = id as usize * width;
+            table.read(first..first + width, row)?;
         }
-        let tokens = rows.len() / width;
         Ok(b.upload(HostData::Bf16(rows), &[tokens, width])?)
     }
 

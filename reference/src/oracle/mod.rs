@@ -148,7 +148,7 @@ impl Backend for OracleBackend {
     }
 
     fn load(&self, spec: StageSpec) -> Result<OracleStage> {
-        Ok(weights::load(&spec))
+        weights::load(&spec)
     }
 
     fn fixed(&self, stage: &OracleStage) -> Vec<OracleTensor> {

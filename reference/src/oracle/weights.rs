@@ -1,7 +1,9 @@
 //! Weights: everything is read at once and kept.
 
+use half::bf16;
+
 use super::OracleTensor;
-use crate::backend::{Role, StageSpec, WeightSpec};
+use crate::backend::{BackendError, Result, Role, StageSpec, WeightSpec};
 use crate::files::Checkpoint;
 
 /// All weights of a stage.
@@ -13,29 +15,23 @@ pub struct OracleStage {
     pub(super) blocks: Vec<Vec<OracleTensor>>,
 }
 
-pub(super) fn load(spec: &StageSpec) -> OracleStage {
+pub(super) fn load(spec: &StageSpec) -> Result<OracleStage> {
     let read = |weights: &Vec<WeightSpec>| weights.iter().map(|w| weight(&spec.checkpoint, w)).collect();
-    OracleStage { fixed: read(&spec.fixed), blocks: spec.blocks.iter().map(read).collect() }
+    Ok(OracleStage {
+        fixed: read(&spec.fixed)?,
+        blocks: spec.blocks.iter().map(read).collect::<Result<_>>()?,
+    })
 }
 
-/// The parts of a weight, stacked along their first axis.
-fn weight(checkpoint: &Checkpoint, spec: &WeightSpec) -> OracleTensor {
-    let parts: Vec<_> = spec.parts.iter().map(|name| checkpoint.get(name)).collect();
-    let mut shape = parts[0].shape().to_vec();
-    for part in &parts[1..] {
-        let fits = part.shape()[1..] == shape[1..];
-        assert!(fits, "load: part {} {:?} under {} {shape:?}", part.name(), part.shape(), parts[0].name());
-        shape[0] += part.shape()[0];
-    }
-    match spec.role {
+fn weight(checkpoint: &Checkpoint, spec: &WeightSpec) -> Result<OracleTensor> {
+    let rows = checkpoint.rows(&spec.parts);
+    Ok(match spec.role {
         Role::Matrix | Role::UpGate | Role::Vector | Role::Depthwise => {
-            let rounded = |part: &crate::files::TensorView| -> Vec<f32> {
-                part.to_bf16().iter().map(|x| x.to_f32()).collect()
-            };
-            OracleTensor::bf16(&shape, parts.iter().flat_map(|part| rounded(part)).collect())
+            let elements = rows.to_vec::<bf16>().map_err(BackendError::new)?;
+            OracleTensor::bf16(rows.shape(), elements.into_iter().map(bf16::to_f32).collect())
         }
         Role::VectorF32 | Role::Conv2d => {
-            OracleTensor::f32(&shape, parts.iter().flat_map(|part| part.to_f32()).collect())
+            OracleTensor::f32(rows.shape(), rows.to_vec().map_err(BackendError::new)?)
         }
-    }
+    })
 }

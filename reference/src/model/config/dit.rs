@@ -30,6 +30,11 @@ impl DitConfig {
     /// The block that the official pipeline leaves out of the uncond row.
     const OFFICIAL_SKIP: usize = 22;
 
+    /// Width of an attention head.
+    pub fn head_dim(&self) -> usize {
+        self.dim / self.num_heads
+    }
+
     pub(super) fn from_fields(f: &Fields) -> Result<Self, ConfigError> {
         f.expect_name("_class_name", "a MOSS-Image transformer", |name| {
             name.contains("MOSS") || name.contains("Moss")
@@ -56,7 +61,7 @@ impl DitConfig {
         f.check_multiple("num_layers", self.num_layers, 1)?;
         f.check_multiple("dim", self.dim, 16)?;
         f.check_multiple("dim", self.dim, self.num_heads)?;
-        let head = self.dim / self.num_heads;
+        let head = self.head_dim();
         f.check("dim / num_heads", head, head.is_multiple_of(16), || "a multiple of 16".into())?;
         f.check_multiple("ffn_dim", self.ffn_dim, 16)?;
         f.check_multiple("text_dim", self.text_dim, 16)?;

@@ -50,6 +50,26 @@ pub struct TextConfig {
 }
 
 impl TextConfig {
+    /// Columns of all query heads of full attention.
+    pub fn query_width(&self) -> usize {
+        self.num_attention_heads * self.head_dim
+    }
+
+    /// Columns of all key heads, or value heads, of full attention.
+    pub fn key_value_width(&self) -> usize {
+        self.num_key_value_heads * self.head_dim
+    }
+
+    /// Columns of all value heads of the Gated DeltaNet.
+    pub fn delta_value_width(&self) -> usize {
+        self.linear_num_value_heads * self.linear_value_head_dim
+    }
+
+    /// Columns of all query, key and value heads of the Gated DeltaNet.
+    pub fn delta_qkv_width(&self) -> usize {
+        2 * self.linear_num_key_heads * self.linear_key_head_dim + self.delta_value_width()
+    }
+
     /// Rotated elements of a head, an even number.
     pub fn rotary_dim(&self) -> usize {
         (self.head_dim as f64 * self.partial_rotary_factor) as usize

@@ -8,147 +8,194 @@ use std::sync::Arc;
 use crate::backend::{
     Attention, Backend, Conv2d, DType, GroupNorm, Heads, StageSpec, Tensor as _, WeightSpec,
 };
-use crate::files::Checkpoint;
+use crate::files::{Checkpoint, TensorSpec};
 use crate::model::config::VaeConfig;
 use crate::model::observe::{Event, Observer, RunError, announce, check_values};
-use crate::model::weight_set::weight_set;
+use crate::model::weight_set::{self, weight_set};
 
 /// Epsilon of every group norm.
 const EPS: f32 = 1e-6;
 /// Side of the square of pixels packed into the channels of one latent token.
 const PATCH: usize = 2;
+/// Channels of a picture.
+const COLOURS: usize = 3;
 
 weight_set! {
     /// `x + conv2(silu(norm2(conv1(silu(norm1(x))))))`.
-    Resnet {
-        norm1: VectorF32 ["norm1.weight"],
-        norm1_bias: VectorF32 ["norm1.bias"],
-        conv1: Conv2d ["conv1.weight"],
-        conv1_bias: VectorF32 ["conv1.bias"],
-        norm2: VectorF32 ["norm2.weight"],
-        norm2_bias: VectorF32 ["norm2.bias"],
-        conv2: Conv2d ["conv2.weight"],
-        conv2_bias: VectorF32 ["conv2.bias"],
+    Resnet(from: usize, to: usize) {
+        norm1: VectorF32 ["norm1.weight" [from]],
+        norm1_bias: VectorF32 ["norm1.bias" [from]],
+        conv1: Conv2d ["conv1.weight" [to, from, 3, 3]],
+        conv1_bias: VectorF32 ["conv1.bias" [to]],
+        norm2: VectorF32 ["norm2.weight" [to]],
+        norm2_bias: VectorF32 ["norm2.bias" [to]],
+        conv2: Conv2d ["conv2.weight" [to, to, 3, 3]],
+        conv2_bias: VectorF32 ["conv2.bias" [to]],
     }
 }
 
 weight_set! {
-    /// A convolution.
-    Conv {
-        weight: Conv2d ["weight"],
-        bias: VectorF32 ["bias"],
+    /// A convolution with a square kernel.
+    Conv(from: usize, to: usize, side: usize) {
+        weight: Conv2d ["weight" [to, from, side, side]],
+        bias: VectorF32 ["bias" [to]],
     }
 }
 
 weight_set! {
     /// The middle block's attention over all pixels.
-    MidAttention {
-        norm: VectorF32 ["group_norm.weight"],
-        norm_bias: VectorF32 ["group_norm.bias"],
-        q: Conv2d ["to_q.weight"],
-        q_bias: VectorF32 ["to_q.bias"],
-        k: Conv2d ["to_k.weight"],
-        k_bias: VectorF32 ["to_k.bias"],
-        v: Conv2d ["to_v.weight"],
-        v_bias: VectorF32 ["to_v.bias"],
-        out: Conv2d ["to_out.0.weight"],
-        out_bias: VectorF32 ["to_out.0.bias"],
+    MidAttention(c: usize) {
+        norm: VectorF32 ["group_norm.weight" [c]],
+        norm_bias: VectorF32 ["group_norm.bias" [c]],
+        q: Conv2d ["to_q.weight" [c, c]],
+        q_bias: VectorF32 ["to_q.bias" [c]],
+        k: Conv2d ["to_k.weight" [c, c]],
+        k_bias: VectorF32 ["to_k.bias" [c]],
+        v: Conv2d ["to_v.weight" [c, c]],
+        v_bias: VectorF32 ["to_v.bias" [c]],
+        out: Conv2d ["to_out.0.weight" [c, c]],
+        out_bias: VectorF32 ["to_out.0.bias" [c]],
     }
 }
 
 weight_set! {
-    /// The last norm.
-    Norm {
-        weight: VectorF32 ["weight"],
-        bias: VectorF32 ["bias"],
+    /// `conv(silu(norm(x)))`, to colours.
+    Out(from: usize, to: usize) {
+        norm: VectorF32 ["conv_norm_out.weight" [from]],
+        norm_bias: VectorF32 ["conv_norm_out.bias" [from]],
+        conv: Conv2d ["conv_out.weight" [to, from, 3, 3]],
+        conv_bias: VectorF32 ["conv_out.bias" [to]],
     }
 }
 
 weight_set! {
     /// Statistics of the packed latents.
-    Statistics {
-        mean: VectorF32 ["running_mean"],
-        var: VectorF32 ["running_var"],
+    Statistics(channels: usize) {
+        mean: VectorF32 ["running_mean" [channels]],
+        var: VectorF32 ["running_var" [channels]],
     }
 }
 
-/// One part of the decoder, in the order in which it runs.
+/// What a part of the decoder does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unit {
-    Conv { upsample: bool },
-    Resnet { shortcut: bool },
+pub enum UnitKind {
+    /// A convolution with a square kernel.
+    Conv {
+        /// Side of the kernel.
+        side: usize,
+        /// Whether each pixel of its input becomes four first.
+        upsample: bool,
+    },
+    /// Two convolutions beside a shortcut, which is a 1x1 convolution when the channels change.
+    Resnet,
+    /// Attention over all pixels, with four 1x1 convolutions.
     Attention,
+    /// The last norm and 3x3 convolution.
+    Out,
 }
 
-/// The decoder's units with their names in the checkpoint.
-fn units(config: &VaeConfig) -> Vec<(String, Unit)> {
-    let mut units = Vec::new();
-    let mut push = |name: String, unit| units.push((name, unit));
-    if config.use_post_quant_conv {
-        push("post_quant_conv.".into(), Unit::Conv { upsample: false });
+/// One part of the decoder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// Prefix of its tensors' names.
+    pub name: String,
+    /// What it does.
+    pub kind: UnitKind,
+    /// Channels of its input.
+    pub from: usize,
+    /// Channels of its output.
+    pub to: usize,
+    /// Pixels of its input for each latent token.
+    pub pixels: usize,
+}
+
+impl Unit {
+    fn specs(&self) -> Vec<WeightSpec> {
+        let Self { from, to, .. } = *self;
+        match self.kind {
+            UnitKind::Conv { side, .. } => Conv::specs(&self.name, from, to, side),
+            UnitKind::Resnet => {
+                let mut specs = Resnet::specs(&self.name, from, to);
+                if from != to {
+                    specs.extend(Conv::specs(&format!("{}conv_shortcut.", self.name), from, to, 1));
+                }
+                specs
+            }
+            UnitKind::Attention => MidAttention::specs(&self.name, from),
+            UnitKind::Out => Out::specs(&self.name, from, to),
+        }
     }
-    push("decoder.conv_in.".into(), Unit::Conv { upsample: false });
-    push("decoder.mid_block.resnets.0.".into(), Unit::Resnet { shortcut: false });
-    if config.mid_block_add_attention {
-        push("decoder.mid_block.attentions.0.".into(), Unit::Attention);
+
+    /// Elements for each latent token at its widest moment: its input and its output, and what lies between them.
+    fn activations(&self) -> usize {
+        let Self { from, to, pixels, .. } = *self;
+        match self.kind {
+            UnitKind::Conv { upsample: true, .. } => pixels * (from + 4 * to),
+            UnitKind::Conv { upsample: false, .. } | UnitKind::Out => pixels * (from + to),
+            // The inner result; the shortcut takes the input's place.
+            UnitKind::Resnet => pixels * (from + 2 * to),
+            // q, k and v.
+            UnitKind::Attention => pixels * (2 * from + 3 * from),
+        }
     }
-    push("decoder.mid_block.resnets.1.".into(), Unit::Resnet { shortcut: false });
+}
+
+/// The decoder's units in the order in which they run.
+pub fn units(config: &VaeConfig) -> Vec<Unit> {
+    let z = config.latent_channels;
     let widths = config.decoder_widths();
-    let mut width_in = *widths.last().expect("the configuration has at least one block");
-    for (i, &width) in widths.iter().rev().enumerate() {
+    let mut width = *widths.last().expect("the configuration has at least one block");
+    let mut pixels = PATCH * PATCH;
+    let mut units = Vec::new();
+    let mut push = |name: String, kind, from, to, pixels| units.push(Unit { name, kind, from, to, pixels });
+    let conv = |side| UnitKind::Conv { side, upsample: false };
+    if config.use_post_quant_conv {
+        push("post_quant_conv.".into(), conv(1), z, z, pixels);
+    }
+    push("decoder.conv_in.".into(), conv(3), z, width, pixels);
+    push("decoder.mid_block.resnets.0.".into(), UnitKind::Resnet, width, width, pixels);
+    if config.mid_block_add_attention {
+        push("decoder.mid_block.attentions.0.".into(), UnitKind::Attention, width, width, pixels);
+    }
+    push("decoder.mid_block.resnets.1.".into(), UnitKind::Resnet, width, width, pixels);
+    for (i, &to) in widths.iter().rev().enumerate() {
         for j in 0..=config.layers_per_block {
-            let shortcut = j == 0 && width_in != width;
-            push(format!("decoder.up_blocks.{i}.resnets.{j}."), Unit::Resnet { shortcut });
+            push(format!("decoder.up_blocks.{i}.resnets.{j}."), UnitKind::Resnet, width, to, pixels);
+            width = to;
         }
         if i + 1 < widths.len() {
-            push(format!("decoder.up_blocks.{i}.upsamplers.0.conv."), Unit::Conv { upsample: true });
+            let kind = UnitKind::Conv { side: 3, upsample: true };
+            push(format!("decoder.up_blocks.{i}.upsamplers.0.conv."), kind, width, width, pixels);
+            pixels *= 4;
         }
-        width_in = width;
     }
+    push("decoder.".into(), UnitKind::Out, width, COLOURS, pixels);
     units
 }
 
-fn unit_specs(name: &str, unit: Unit) -> Vec<WeightSpec> {
-    match unit {
-        Unit::Conv { .. } => Conv::<()>::specs(name),
-        Unit::Resnet { shortcut: false } => Resnet::<()>::specs(name),
-        Unit::Resnet { shortcut: true } => {
-            let mut specs = Resnet::<()>::specs(name);
-            specs.extend(Conv::<()>::specs(&format!("{name}conv_shortcut.")));
-            specs
-        }
-        Unit::Attention => MidAttention::<()>::specs(name),
-    }
+fn weights(config: &VaeConfig) -> Vec<WeightSpec> {
+    let mut weights = Statistics::specs("bn.", PATCH * PATCH * config.latent_channels);
+    weights.extend(units(config).iter().flat_map(Unit::specs));
+    weights
 }
 
-/// Device bytes of a decode of `h * w` latents: at the last resolution the widest moment of a resnet, its input, its inner
-/// result, its shortcut and its output, or of an upsampling convolution, its input and its output.
+/// All tensors of the decoder.
+pub fn tensors(config: &VaeConfig) -> Vec<TensorSpec> {
+    weight_set::tensors(weights(config)).collect()
+}
+
+/// Device bytes of a decode of `h * w` latents: those of its widest unit.
 pub fn activation_bytes(config: &VaeConfig, h: usize, w: usize) -> u64 {
-    let widths = config.decoder_widths();
-    let side = |level: usize| PATCH << (widths.len() - 1 - level);
-    let mut most = 0;
-    let mut width_in = *widths.last().expect("the configuration has at least one block");
-    for (level, &width) in widths.iter().enumerate().rev() {
-        let pixels = h * w * side(level) * side(level);
-        let first = pixels * (width_in + 2 * width);
-        let resnet = pixels * 3 * width;
-        let up = if level > 0 { pixels * width + 4 * pixels * width } else { 0 };
-        most = most.max(first).max(resnet).max(up);
-        width_in = width;
-    }
-    (most * DType::F32.size()) as u64
+    let widest = units(config).iter().map(Unit::activations).max().unwrap_or(0);
+    (h * w * widest * DType::F32.size()) as u64
 }
 
 /// The stage of a decoder that will decode `h * w` latents.
 pub fn stage_spec(config: &VaeConfig, checkpoint: Arc<Checkpoint>, h: usize, w: usize) -> StageSpec {
-    let mut fixed = Statistics::<()>::specs("bn.");
-    fixed.extend(units(config).iter().flat_map(|(name, unit)| unit_specs(name, *unit)));
-    fixed.extend(Norm::<()>::specs("decoder.conv_norm_out."));
-    fixed.extend(Conv::<()>::specs("decoder.conv_out."));
     StageSpec {
         name: "vae",
         checkpoint,
-        fixed,
+        fixed: weights(config),
         blocks: Vec::new(),
         resident_limit: usize::MAX,
         activation_bytes: activation_bytes(config, h, w),
@@ -183,28 +230,31 @@ impl<B: Backend> Vae<B> {
     ) -> Result<Vec<f32>, RunError> {
         let b = backend;
         let mut weights = b.fixed(&self.stage).into_iter();
-        let mut take = |count: usize| weights.by_ref().take(count).collect::<Vec<_>>();
-        let statistics = Statistics::take(take(2));
+        let statistics = Statistics::take(&mut weights);
         let batch_norm_eps = self.config.batch_norm_eps as f32;
         let mut x = b.unpack_latents(latents, &statistics.mean, &statistics.var, batch_norm_eps, w)?;
         let units = units(&self.config);
-        for (block, (name, unit)) in units.iter().enumerate() {
+        for (block, unit) in units.iter().enumerate() {
             announce(observer, Event::VaeBlock { block, blocks: units.len() })?;
-            let weights = take(unit_specs(name, *unit).len());
-            x = match *unit {
-                Unit::Conv { upsample } => {
-                    let conv = Conv::take(weights);
+            x = match unit.kind {
+                UnitKind::Conv { upsample, .. } => {
+                    let conv = Conv::take(&mut weights);
                     b.conv2d(&x, Conv2d::new(&conv.weight, &conv.bias).upsample(upsample))?
                 }
-                Unit::Resnet { .. } => self.resnet(b, weights, x)?,
-                Unit::Attention => self.attention(b, MidAttention::take(weights), &x)?,
+                UnitKind::Resnet => {
+                    let resnet = Resnet::take(&mut weights);
+                    let shortcut = (unit.from != unit.to).then(|| Conv::take(&mut weights));
+                    self.resnet(b, &resnet, shortcut, x)?
+                }
+                UnitKind::Attention => self.attention(b, &MidAttention::take(&mut weights), &x)?,
+                UnitKind::Out => {
+                    let w = Out::take(&mut weights);
+                    let ab = b.group_norm(&x, self.norm(&w.norm, &w.norm_bias))?;
+                    b.conv2d(&x, Conv2d::new(&w.conv, &w.conv_bias).of_norm_silu(&ab))?
+                }
             };
         }
-        let norm = Norm::take(take(2));
-        let out = Conv::take(take(2));
-        let ab = b.group_norm(&x, self.norm(&norm.weight, &norm.bias))?;
-        let picture = b.conv2d(&x, Conv2d::new(&out.weight, &out.bias).of_norm_silu(&ab))?;
-        let picture = b.download(&picture)?.to_f32();
+        let picture = b.download(&x)?.to_f32();
         check_values("picture", &picture)?;
         Ok(picture)
     }
@@ -215,23 +265,25 @@ impl<B: Backend> Vae<B> {
     }
 
     /// Takes `x`, so that it is freed as soon as the shortcut is made.
-    fn resnet(&self, b: &B, mut weights: Vec<B::Tensor>, x: B::Tensor) -> Result<B::Tensor, RunError> {
-        let shortcut = weights.split_off(Resnet::<()>::specs("").len());
-        let w = Resnet::take(weights);
+    fn resnet(
+        &self,
+        b: &B,
+        w: &Resnet<B::Tensor>,
+        shortcut: Option<Conv<B::Tensor>>,
+        x: B::Tensor,
+    ) -> Result<B::Tensor, RunError> {
         let ab = b.group_norm(&x, self.norm(&w.norm1, &w.norm1_bias))?;
         let y = b.conv2d(&x, Conv2d::new(&w.conv1, &w.conv1_bias).of_norm_silu(&ab))?;
-        let x = if shortcut.is_empty() {
-            x
-        } else {
-            let conv = Conv::take(shortcut);
-            b.conv2d(&x, Conv2d::new(&conv.weight, &conv.bias))?
+        let x = match shortcut {
+            Some(conv) => b.conv2d(&x, Conv2d::new(&conv.weight, &conv.bias))?,
+            None => x,
         };
         let ab = b.group_norm(&y, self.norm(&w.norm2, &w.norm2_bias))?;
         Ok(b.conv2d(&y, Conv2d::new(&w.conv2, &w.conv2_bias).of_norm_silu(&ab).plus(&x))?)
     }
 
     /// `x + out(attn(q(y), k(y), v(y)))`, `y = norm(x)`, one head as wide as the picture.
-    fn attention(&self, b: &B, w: MidAttention<B::Tensor>, x: &B::Tensor) -> Result<B::Tensor, RunError> {
+    fn attention(&self, b: &B, w: &MidAttention<B::Tensor>, x: &B::Tensor) -> Result<B::Tensor, RunError> {
         let (height, width, channels) = (x.shape()[0], x.shape()[1], x.shape()[2]);
         let tokens = height * width;
         let ab = b.group_norm(x, self.norm(&w.norm, &w.norm_bias))?;
@@ -260,6 +312,46 @@ pub fn to_rgb8(picture: &[f32]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn config(widths: [usize; 4]) -> VaeConfig {
+        VaeConfig {
+            latent_channels: 32,
+            block_out_channels: widths.into(),
+            decoder_block_out_channels: None,
+            layers_per_block: 2,
+            norm_num_groups: 16,
+            batch_norm_eps: 1e-4,
+            use_post_quant_conv: true,
+            mid_block_add_attention: true,
+        }
+    }
+
+    #[test]
+    fn units_follow_one_another_up_to_the_picture() {
+        let units = units(&config([96, 192, 384, 384]));
+        for pair in units.windows(2) {
+            let up = matches!(pair[0].kind, UnitKind::Conv { upsample: true, .. });
+            assert_eq!(pair[1].pixels, pair[0].pixels * if up { 4 } else { 1 }, "{pair:?}");
+            assert_eq!(pair[1].from, pair[0].to, "{pair:?}");
+        }
+        let (first, last) = (&units[0], &units[units.len() - 1]);
+        assert_eq!((first.from, first.pixels, last.to, last.pixels), (32, 4, 3, 256));
+    }
+
+    #[test]
+    fn the_widest_unit_decides_the_activations() {
+        // At the picture's size, input, inner result and output of the first resnet of the last block; when that is far
+        // narrower, the upsampling convolution before it: a quarter of the pixels in, all of them out.
+        for (widths, floats) in [
+            ([128, 256, 512, 512], 256 * (256 + 2 * 128)),
+            ([96, 192, 384, 384], 256 * (192 + 2 * 96)),
+            ([16, 32, 32, 48], 256 * (32 + 2 * 16)),
+            ([32, 32, 32, 64], 256 * (32 + 2 * 32)),
+        ] {
+            assert_eq!(activation_bytes(&config(widths), 3, 5), 15 * 4 * floats, "{widths:?}");
+        }
+        assert_eq!(activation_bytes(&config([16, 256, 256, 256]), 1, 1), 4 * (64 * 256 + 256 * 256));
+    }
 
     #[test]
     fn levels_are_clamped_and_ties_go_to_even() {
