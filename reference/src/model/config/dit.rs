@@ -1,6 +1,6 @@
 //! `transformer/config.json`.
 
-use super::{ConfigError, Fields};
+use super::{ConfigError, Fields, MAX_LAYERS, MAX_WIDTH};
 
 /// Sizes of the DiT; fields as in the public MOSSImageDiT.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,18 +39,18 @@ impl DitConfig {
         f.expect_name("_class_name", "a MOSS-Image transformer", |name| {
             name.contains("MOSS") || name.contains("Moss")
         })?;
-        let num_layers = f.size("num_layers", Some(42))?;
+        let num_layers = f.size("num_layers", Some(42), MAX_LAYERS)?;
         let skip = if Self::OFFICIAL_SKIP < num_layers { vec![Self::OFFICIAL_SKIP] } else { vec![] };
         let config = Self {
-            dim: f.size("dim", Some(3072))?,
-            ffn_dim: f.size("ffn_dim", Some(8192))?,
-            num_heads: f.size("num_heads", Some(24))?,
+            dim: f.size("dim", Some(3072), MAX_WIDTH)?,
+            ffn_dim: f.size("ffn_dim", Some(8192), MAX_WIDTH)?,
+            num_heads: f.size("num_heads", Some(24), MAX_WIDTH)?,
             num_layers,
-            text_dim: f.size("text_dim", Some(4096))?,
-            freq_dim: f.size("freq_dim", Some(256))?,
-            latent_channels: f.size("latent_channels", Some(128))?,
+            text_dim: f.size("text_dim", Some(4096), MAX_WIDTH)?,
+            freq_dim: f.size("freq_dim", Some(256), MAX_WIDTH)?,
+            latent_channels: f.size("latent_channels", Some(128), MAX_WIDTH)?,
             rope_base: f.number("rope_base", Some(10000.0))?,
-            uncond_skip_layers: f.sizes("uncond_skip_layers", Some(skip))?,
+            uncond_skip_layers: f.sizes("uncond_skip_layers", Some(skip), MAX_LAYERS)?,
         };
         config.check(f)?;
         Ok(config)

@@ -16,6 +16,13 @@ pub use vae::VaeConfig;
 
 use crate::files::{ModelSource, WeightsError, disguise};
 
+/// Most layers of a part.
+const MAX_LAYERS: usize = 1 << 10;
+/// Most columns of a state, and most heads.
+const MAX_WIDTH: usize = 1 << 18;
+/// Most rows of the embedding.
+const MAX_VOCABULARY: usize = 1 << 24;
+
 /// What is wrong with a configuration file.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -133,9 +140,15 @@ impl Fields {
     }
 
     /// The object in field `name`, if there is one.
-    pub(crate) fn object(&self, name: &str) -> Option<Self> {
-        let map = self.map.get(name)?.as_object()?.clone();
-        Some(Self { file: self.file.clone(), map })
+    pub(crate) fn object(&self, name: &str) -> Result<Option<Self>, ConfigError> {
+        let object =
+            |v: &Value| v.as_object().map(|map| Some(Self { file: self.file.clone(), map: map.clone() }));
+        self.get(name, Some(None), "an object", object)
+    }
+
+    /// Whether the field is there and not null.
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.map.get(field).is_some_and(|value| !value.is_null())
     }
 
     /// Refuses a file that says it is of another class; a file that says nothing passes.
@@ -145,9 +158,9 @@ impl Fields {
         expected: &'static str,
         fits: fn(&str) -> bool,
     ) -> Result<(), ConfigError> {
-        match self.map.get(field).and_then(Value::as_str) {
-            Some(found) if !fits(found) => {
-                Err(ConfigError::OtherModel { file: self.file.clone(), found: found.into(), expected })
+        match self.get(field, Some(None), "a string", |v| v.as_str().map(|name| Some(name.to_owned())))? {
+            Some(found) if !fits(&found) => {
+                Err(ConfigError::OtherModel { file: self.file.clone(), found, expected })
             }
             _ => Ok(()),
         }
@@ -174,10 +187,17 @@ impl Fields {
         }
     }
 
-    pub(crate) fn size(&self, field: &str, default: Option<usize>) -> Result<usize, ConfigError> {
-        self.get(field, default, "a whole number from 0", |v| {
-            v.as_u64().and_then(|n| usize::try_from(n).ok())
-        })
+    /// A count from 0 to `most`. Each has such a bound, so that sums and products of a few of them fit, and so that what is
+    /// expected of the weight files can be listed and compared with them before anything of that size is allocated.
+    pub(crate) fn size(
+        &self,
+        field: &str,
+        default: Option<usize>,
+        most: usize,
+    ) -> Result<usize, ConfigError> {
+        let size = self.get(field, default, "a whole number from 0", whole)?;
+        self.check(field, size, size <= most, || format!("at most {most}"))?;
+        Ok(size)
     }
 
     pub(crate) fn number(&self, field: &str, default: Option<f64>) -> Result<f64, ConfigError> {
@@ -188,10 +208,19 @@ impl Fields {
         self.get(field, default, "true or false", Value::as_bool)
     }
 
-    pub(crate) fn sizes(&self, field: &str, default: Option<Vec<usize>>) -> Result<Vec<usize>, ConfigError> {
-        self.get(field, default, "a list of whole numbers", |v| {
-            v.as_array()?.iter().map(|n| n.as_u64().and_then(|n| usize::try_from(n).ok())).collect()
-        })
+    /// A list of counts, each from 0 to `most`.
+    pub(crate) fn sizes(
+        &self,
+        field: &str,
+        default: Option<Vec<usize>>,
+        most: usize,
+    ) -> Result<Vec<usize>, ConfigError> {
+        let list = |v: &Value| v.as_array()?.iter().map(whole).collect();
+        let sizes = self.get(field, default, "a list of whole numbers", list)?;
+        for &size in &sizes {
+            self.check(field, size, size <= most, || format!("at most {most}"))?;
+        }
+        Ok(sizes)
     }
 
     pub(crate) fn strings(&self, field: &str) -> Result<Option<Vec<String>>, ConfigError> {
@@ -231,10 +260,17 @@ impl Fields {
     }
 }
 
+fn whole(value: &Value) -> Option<usize> {
+    value.as_u64().and_then(|n| usize::try_from(n).ok())
+}
+
 #[cfg(test)]
 pub(crate) fn fields(json: &Value) -> Fields {
     Fields::parse("config.json".into(), json.to_string().as_bytes()).unwrap()
 }
+
+#[cfg(test)]
+mod hostile;
 
 #[cfg(test)]
 mod tests {
@@ -248,10 +284,10 @@ mod tests {
         assert!(bad(b"{").starts_with("a/config.json: not a JSON object"));
         assert!(bad(b"<html>").starts_with("a/config.json: not a JSON object: an HTML page"));
         let f = fields(&json!({"n": "x", "_class_name": "Other", "neg": -1}));
-        assert_eq!(f.size("m", None).unwrap_err().to_string(), "config.json: field m is missing");
-        assert_eq!(f.size("m", Some(3)).unwrap(), 3);
-        assert!(f.size("n", None).unwrap_err().to_string().contains("field n is \"x\", a whole number"));
-        assert!(f.size("neg", None).unwrap_err().to_string().contains("-1"));
+        assert_eq!(f.size("m", None, 9).unwrap_err().to_string(), "config.json: field m is missing");
+        assert_eq!(f.size("m", Some(3), 9).unwrap(), 3);
+        assert!(f.size("n", None, 9).unwrap_err().to_string().contains("field n is \"x\", a whole number"));
+        assert!(f.size("neg", None, 9).unwrap_err().to_string().contains("-1"));
         let other = f.expect_name("_class_name", "Mine", |name| name == "Mine").unwrap_err();
         assert_eq!(other.to_string(), "config.json: this is Other, Mine expected");
         let size = f.check_multiple("n", 17, 16).unwrap_err();

@@ -1,6 +1,6 @@
 //! `model_index.json` and `scheduler/scheduler_config.json`: what a request is filled up with.
 
-use super::{ConfigError, Fields};
+use super::{ConfigError, Fields, MAX_WIDTH};
 use crate::files::ModelSource;
 use crate::sample::schedule::MAX_STEPS;
 
@@ -36,7 +36,7 @@ impl PipelineConfig {
     }
 
     fn read_index(&mut self, f: &Fields) -> Result<(), ConfigError> {
-        let size = f.sizes("default_size", Some(vec![]))?;
+        let size = f.sizes("default_size", Some(vec![]), MAX_WIDTH)?;
         self.size = match size[..] {
             [] => None,
             _ => {
@@ -47,7 +47,7 @@ impl PipelineConfig {
                 Some([size[0] as u32, size[1] as u32])
             }
         };
-        self.steps = f.size("default_steps", Some(self.steps))?;
+        self.steps = f.size("default_steps", Some(self.steps), MAX_STEPS)?;
         f.check("default_steps", self.steps, (1..=MAX_STEPS).contains(&self.steps), || {
             format!("1 to {MAX_STEPS}")
         })
@@ -87,7 +87,9 @@ mod tests {
         for (json, field) in [
             (json!({"default_size": [100, 128]}), "default_size"),
             (json!({"default_size": [128]}), "default_size"),
+            (json!({"default_size": [1_000_000_000, 16]}), "default_size"),
             (json!({"default_steps": 0}), "default_steps"),
+            (json!({"default_steps": 10_000_000_000_000_000_000u64}), "default_steps"),
         ] {
             let error = official().read_index(&fields(&json)).unwrap_err();
             assert!(matches!(&error, ConfigError::Size { field: f, .. } if f == field), "{json}: {error}");

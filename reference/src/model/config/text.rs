@@ -1,6 +1,6 @@
 //! `text_encoder/config.json`: the text stack of Qwen3.5.
 
-use super::{ConfigError, Fields};
+use super::{ConfigError, Fields, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH};
 use crate::files::ModelSource;
 
 /// The mixer of a layer.
@@ -84,33 +84,31 @@ impl TextConfig {
     }
 
     pub(super) fn from_fields(outer: &Fields) -> Result<Self, ConfigError> {
-        let inner = outer.object("text_config");
+        let inner = outer.object("text_config")?;
         let f = inner.as_ref().unwrap_or(outer);
         f.expect_name("model_type", "a Qwen3.5 text encoder", |name| name.starts_with("qwen3_5"))?;
-        let rope = f.object("rope_parameters");
+        let rope = f.object("rope_parameters")?;
         let rope = rope.as_ref().unwrap_or(f);
-        let factor = match f.number("partial_rotary_factor", None) {
-            Ok(factor) => factor,
-            Err(_) => rope.number("partial_rotary_factor", Some(0.25))?,
-        };
-        let num_hidden_layers = f.size("num_hidden_layers", None)?;
+        let with_factor = if f.has("partial_rotary_factor") { f } else { rope };
+        let partial_rotary_factor = with_factor.number("partial_rotary_factor", Some(0.25))?;
+        let num_hidden_layers = f.size("num_hidden_layers", None, MAX_LAYERS)?;
         let config = Self {
-            vocab_size: f.size("vocab_size", None)?,
-            hidden_size: f.size("hidden_size", None)?,
+            vocab_size: f.size("vocab_size", None, MAX_VOCABULARY)?,
+            hidden_size: f.size("hidden_size", None, MAX_WIDTH)?,
             num_hidden_layers,
             layer_types: layer_types(f, num_hidden_layers)?,
-            intermediate_size: f.size("intermediate_size", None)?,
-            num_attention_heads: f.size("num_attention_heads", None)?,
-            num_key_value_heads: f.size("num_key_value_heads", None)?,
-            head_dim: f.size("head_dim", Some(256))?,
-            partial_rotary_factor: factor,
+            intermediate_size: f.size("intermediate_size", None, MAX_WIDTH)?,
+            num_attention_heads: f.size("num_attention_heads", None, MAX_WIDTH)?,
+            num_key_value_heads: f.size("num_key_value_heads", None, MAX_WIDTH)?,
+            head_dim: f.size("head_dim", Some(256), MAX_WIDTH)?,
+            partial_rotary_factor,
             rope_theta: rope.number("rope_theta", None)?,
             rms_norm_eps: f.number("rms_norm_eps", Some(1e-6))?,
-            linear_num_key_heads: f.size("linear_num_key_heads", Some(16))?,
-            linear_num_value_heads: f.size("linear_num_value_heads", Some(32))?,
-            linear_key_head_dim: f.size("linear_key_head_dim", Some(128))?,
-            linear_value_head_dim: f.size("linear_value_head_dim", Some(128))?,
-            linear_conv_kernel_dim: f.size("linear_conv_kernel_dim", Some(4))?,
+            linear_num_key_heads: f.size("linear_num_key_heads", Some(16), MAX_WIDTH)?,
+            linear_num_value_heads: f.size("linear_num_value_heads", Some(32), MAX_WIDTH)?,
+            linear_key_head_dim: f.size("linear_key_head_dim", Some(128), MAX_WIDTH)?,
+            linear_value_head_dim: f.size("linear_value_head_dim", Some(128), MAX_WIDTH)?,
+            linear_conv_kernel_dim: f.size("linear_conv_kernel_dim", Some(4), MAX_WIDTH)?,
         };
         config.check(f)?;
         Ok(config)
@@ -129,7 +127,8 @@ impl TextConfig {
             format!("an even number from 2 to head_dim {}", self.head_dim)
         })?;
         f.check("rope_theta", self.rope_theta, self.rope_theta > 1.0, || "above 1".into())?;
-        f.check("rms_norm_eps", self.rms_norm_eps, self.rms_norm_eps > 0.0, || "above 0".into())?;
+        let holds = self.rms_norm_eps as f32 > 0.0 && self.rms_norm_eps <= 1.0;
+        f.check("rms_norm_eps", self.rms_norm_eps, holds, || "above 0, at most 1".into())?;
         f.check_multiple("linear_num_key_heads", self.linear_num_key_heads, 1)?;
         f.check_multiple("linear_num_value_heads", self.linear_num_value_heads, self.linear_num_key_heads)?;
         f.check_multiple("linear_key_head_dim", self.linear_key_head_dim, 16)?;
@@ -149,7 +148,7 @@ impl TextConfig {
 /// `layer_types`, or every `full_attention_interval`-th layer full.
 fn layer_types(f: &Fields, layers: usize) -> Result<Vec<LayerType>, ConfigError> {
     let Some(names) = f.strings("layer_types")? else {
-        let interval = f.size("full_attention_interval", Some(4))?;
+        let interval = f.size("full_attention_interval", Some(4), MAX_LAYERS)?;
         f.check_multiple("full_attention_interval", interval, 1)?;
         let full = |layer: usize| (layer + 1).is_multiple_of(interval);
         return Ok((0..layers)

@@ -1,6 +1,6 @@
 //! `vae/config.json`: the FLUX.2 VAE.
 
-use super::{ConfigError, Fields};
+use super::{ConfigError, Fields, MAX_LAYERS, MAX_WIDTH};
 use crate::files::ModelSource;
 
 /// Sizes of the VAE decoder; fields as in the public AutoencoderKLFlux2.
@@ -43,13 +43,13 @@ impl VaeConfig {
             name == "AutoencoderKLFlux2"
         })?;
         let config = Self {
-            latent_channels: f.size("latent_channels", Some(32))?,
-            block_out_channels: f.sizes("block_out_channels", Some(vec![128, 256, 512, 512]))?,
+            latent_channels: f.size("latent_channels", Some(32), MAX_WIDTH)?,
+            block_out_channels: f.sizes("block_out_channels", Some(vec![128, 256, 512, 512]), MAX_WIDTH)?,
             decoder_block_out_channels: f
-                .sizes("decoder_block_out_channels", Some(vec![]))
+                .sizes("decoder_block_out_channels", Some(vec![]), MAX_WIDTH)
                 .map(|widths| (!widths.is_empty()).then_some(widths))?,
-            layers_per_block: f.size("layers_per_block", Some(2))?,
-            norm_num_groups: f.size("norm_num_groups", Some(32))?,
+            layers_per_block: f.size("layers_per_block", Some(2), MAX_LAYERS)?,
+            norm_num_groups: f.size("norm_num_groups", Some(32), MAX_WIDTH)?,
             batch_norm_eps: f.number("batch_norm_eps", Some(1e-4))?,
             use_post_quant_conv: f.flag("use_post_quant_conv", Some(true))?,
             mid_block_add_attention: f.flag("mid_block_add_attention", Some(true))?,
@@ -74,8 +74,9 @@ impl VaeConfig {
             f.check_multiple(field, width, 16)?;
             f.check_multiple(field, width, self.norm_num_groups)?;
         }
-        f.check("batch_norm_eps", self.batch_norm_eps, self.batch_norm_eps >= 0.0, || "0 or more".into())?;
-        let patch = f.sizes("patch_size", Some(vec![2, 2]))?;
+        let holds = (0.0..=1.0).contains(&self.batch_norm_eps);
+        f.check("batch_norm_eps", self.batch_norm_eps, holds, || "0 to 1".into())?;
+        let patch = f.sizes("patch_size", Some(vec![2, 2]), MAX_WIDTH)?;
         f.check("patch_size", format!("{patch:?}"), patch == [2, 2], || "[2, 2]".into())
     }
 }
