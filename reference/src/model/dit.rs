@@ -4,9 +4,13 @@
 //! run through a block together, so that a streamed block is fetched once. Letters: `N` image tokens, `L` text
 //! tokens, `D` = `dim`, `F` = `ffn_dim`. Structure and rounding follow the public MOSSImageDiT of diffsynth 2.1.12.
 
+mod sequences;
+
 use std::sync::Arc;
 
 use half::bf16;
+
+use sequences::Sequences;
 
 use crate::backend::{
     self, Attention, Backend, DType, Epilogue, Glu, Heads, HostData, Norm, NormKind, StageSpec, WeightSpec,
@@ -14,6 +18,7 @@ use crate::backend::{
 use crate::files::{Checkpoint, TensorSpec};
 use crate::model::config::DitConfig;
 use crate::model::observe::{Event, Observer, RunError, announce};
+use crate::model::tokens::Rope;
 use crate::model::weight_set::{self, weight_set};
 
 /// Epsilon of every norm.
@@ -100,12 +105,6 @@ struct Modulation<T> {
     gate_f: T,
 }
 
-/// Cosines and sines, each `[T, R]` bf16.
-struct Rope<T> {
-    cos: T,
-    sin: T,
-}
-
 /// One row of a step: a text that conditions the picture.
 pub struct Context<T> {
     /// Refined text `[L, D]` bf16.
@@ -186,11 +185,9 @@ impl<B: Backend> Dit<B> {
     ) -> Result<Context<B::Tensor>, RunError> {
         use crate::backend::Tensor as _;
         let length = states.shape()[0];
-        let (cos, sin) = rope_tables(&self.config, h, w, length);
-        let rope = upload_rope(backend, cos, sin, h * w + length)?;
-        let tokens = h * w..h * w + length;
-        let text_rope =
-            Rope { cos: backend.rows(&rope.cos, tokens.clone()), sin: backend.rows(&rope.sin, tokens) };
+        let tokens = h * w + length;
+        let rope = Rope::upload(backend, &rope_phases(&self.config, h, w, length), tokens)?;
+        let text_rope = rope.rows(backend, h * w..tokens);
         let f = &self.fixed;
         let mut text = backend.linear(states, &f.text_proj, Some(&f.text_proj_bias), Epilogue::None)?;
         for weights in &self.refiner {
@@ -229,7 +226,7 @@ impl<B: Backend> Dit<B> {
         rope: &Rope<B::Tensor>,
         segments: &[usize],
     ) -> Result<B::Tensor, RunError> {
-        let rope = (&rope.cos, &rope.sin);
+        let rope = rope.tables();
         let q = b.head_norm_rope(qkv, self.heads(0), norm(q_norm), rope)?;
         let k = b.head_norm_rope(qkv, self.heads(1), norm(k_norm), rope)?;
         Ok(b.attention(Attention {
@@ -286,54 +283,29 @@ impl<B: Backend> Dit<B> {
         use crate::backend::Tensor as _;
         let b = backend;
         let f = &self.fixed;
-        let n = latents.shape()[0];
-        let lengths: Vec<usize> = rows.iter().map(|(c, _)| n + c.text.shape()[0]).collect();
+        let mut rows = Sequences::new(b, rows, latents.shape()[0])?;
 
         let (modulation, head_shift, head_scale) = self.modulation(b, sigma)?;
         let latents = b.to_bf16(latents)?;
         let image = b.linear(&latents, &f.video_embedder, Some(&f.video_embedder_bias), Epilogue::None)?;
-        let parts: Vec<&B::Tensor> = rows.iter().flat_map(|(c, _)| [&image, &c.text]).collect();
-        let mut x = b.concat(&parts)?;
-
-        let all: Vec<usize> = (0..rows.len()).collect();
-        let mut rope = self.joint_rope(b, rows, &all)?;
-        let mut rope_rows = all.clone();
+        let mut x = rows.join(b, &image)?;
         for block in 0..self.config.num_layers {
             announce(observer, Event::Block { block, blocks: self.config.num_layers })?;
-            let active: Vec<usize> = all.iter().copied().filter(|&r| !rows[r].1.contains(&block)).collect();
-            if active.is_empty() {
-                continue;
+            if rows.enter(b, block)? {
+                let w = Block::take(&mut b.block(&self.stage, block)?.into_iter());
+                x =
+                    rows.through(b, &x, |x, rope, lengths| self.block(b, &w, x, &modulation, rope, lengths))?;
+                observer.tap(&format!("block_{block:02}"), b, &x)?;
             }
-            if active != rope_rows {
-                rope = self.joint_rope(b, rows, &active)?;
-                rope_rows.clone_from(&active);
-            }
-            let weights = Block::take(&mut b.block(&self.stage, block)?.into_iter());
-            let segments: Vec<usize> = active.iter().map(|&r| lengths[r]).collect();
-            if active.len() == rows.len() {
-                x = self.block(b, &weights, &x, &modulation, &rope, &segments)?;
-            } else {
-                let mut parts = split(b, &x, &lengths);
-                let taken: Vec<&B::Tensor> = active.iter().map(|&r| &parts[r]).collect();
-                let y = b.concat(&taken)?;
-                let y = self.block(b, &weights, &y, &modulation, &rope, &segments)?;
-                for (r, part) in active.iter().zip(split(b, &y, &segments)) {
-                    parts[*r] = part;
-                }
-                x = b.concat(&parts.iter().collect::<Vec<_>>())?;
-            }
-            observer.tap(&format!("block_{block:02}"), b, &x)?;
         }
-
-        let image: Vec<B::Tensor> = split(b, &x, &lengths).iter().map(|row| b.rows(row, 0..n)).collect();
-        let y = b.concat(&image.iter().collect::<Vec<_>>())?;
+        let y = rows.image(b, &x)?;
         let y = b.norm(
             &y,
             norm(&f.final_norm),
             Some(backend::Modulation { scale: &head_scale, shift: &head_shift }),
         )?;
         let v = b.linear(&y, &f.final_linear, None, Epilogue::None)?;
-        Ok(split(b, &v, &vec![n; rows.len()]))
+        Ok(rows.split_image(b, &v))
     }
 
     /// The six modulation rows of the blocks, then the head's shift and scale.
@@ -364,49 +336,11 @@ impl<B: Backend> Dit<B> {
         let head = b.reshape(&head, &[2, dim]);
         Ok((modulation, b.rows(&head, 0..1), b.rows(&head, 1..2)))
     }
-
-    /// The rotary tables of several rows, one after another.
-    fn joint_rope(
-        &self,
-        b: &B,
-        rows: &[(&Context<B::Tensor>, &[usize])],
-        active: &[usize],
-    ) -> Result<Rope<B::Tensor>, RunError> {
-        let of = |pick: fn(&Rope<B::Tensor>) -> &B::Tensor| {
-            b.concat(&active.iter().map(|&r| pick(&rows[r].0.rope)).collect::<Vec<_>>())
-        };
-        Ok(Rope { cos: of(|r| &r.cos)?, sin: of(|r| &r.sin)? })
-    }
 }
 
 /// The norm that every place of the transformer has.
 fn norm<T>(weight: &T) -> Norm<'_, T> {
     Norm { weight, eps: EPS, kind: NormKind::Plain }
-}
-
-/// Consecutive row ranges of `x`.
-fn split<B: Backend>(b: &B, x: &B::Tensor, lengths: &[usize]) -> Vec<B::Tensor> {
-    let mut start = 0;
-    lengths
-        .iter()
-        .map(|&length| {
-            start += length;
-            b.rows(x, start - length..start)
-        })
-        .collect()
-}
-
-fn upload_rope<B: Backend>(
-    b: &B,
-    cos: Vec<bf16>,
-    sin: Vec<bf16>,
-    tokens: usize,
-) -> Result<Rope<B::Tensor>, RunError> {
-    let width = cos.len() / tokens;
-    Ok(Rope {
-        cos: b.upload(HostData::Bf16(cos), &[tokens, width])?,
-        sin: b.upload(HostData::Bf16(sin), &[tokens, width])?,
-    })
 }
 
 /// `[cos | sin](t * 10000^(-k / half))`, `k < half = width / 2`, in f64, rounded to f32, then to bf16.
@@ -419,11 +353,11 @@ fn timestep_embedding(t: f32, width: usize) -> Vec<bf16> {
     cos.chain(sin).collect()
 }
 
-/// Rotary tables of `h * w` image tokens and `length` text tokens: `(cos, sin)`, each `[h * w + length, head_dim / 2]`.
+/// Rotary phases of `h * w` image tokens and `length` text tokens, `[h * w + length, head_dim / 2]`.
 ///
 /// Four axes (r, t, y, x) of `head_dim / 8` bands: image tokens at `(0, length, y - (h-1)/2, x - (w-1)/2)`, text token `i`
-/// at `(0, i, 0, 0)`; `band_j = 1 / base^(j / bands)`; phases in f32; cosine and sine rounded to f32, then to bf16.
-fn rope_tables(config: &DitConfig, h: usize, w: usize, length: usize) -> (Vec<bf16>, Vec<bf16>) {
+/// at `(0, i, 0, 0)`; `band_j = 1 / base^(j / bands)`; phases in f32.
+fn rope_phases(config: &DitConfig, h: usize, w: usize, length: usize) -> Vec<f32> {
     let count = config.head_dim() / 8;
     let bands: Vec<f32> = (0..count)
         .map(|j| {
@@ -435,10 +369,5 @@ fn rope_tables(config: &DitConfig, h: usize, w: usize, length: usize) -> (Vec<bf
     let image =
         (0..h * w).map(|i| [0.0, length as f32, (i / w) as f32 - centre(h), (i % w) as f32 - centre(w)]);
     let text = (0..length).map(|i| [0.0, i as f32, 0.0, 0.0]);
-    let phases: Vec<f32> =
-        image.chain(text).flatten().flat_map(|p| bands.iter().map(move |band| p * band)).collect();
-    let table = |f: fn(f64) -> f64| {
-        phases.iter().map(|&p| bf16::from_f32(f(f64::from(p)) as f32)).collect::<Vec<_>>()
-    };
-    (table(libm::cos), table(libm::sin))
+    image.chain(text).flatten().flat_map(|p| bands.iter().map(move |band| p * band)).collect()
 }

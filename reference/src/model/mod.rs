@@ -5,6 +5,7 @@ pub mod dit;
 pub mod observe;
 pub mod text_encoder;
 pub mod tokenizer;
+mod tokens;
 pub mod vae;
 mod weight_set;
 

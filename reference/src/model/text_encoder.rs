@@ -14,6 +14,7 @@ use crate::backend::{
 use crate::files::{Checkpoint, TensorSpec};
 use crate::model::config::{LayerType, TextConfig};
 use crate::model::observe::{Event, Observer, RunError, announce, check_values};
+use crate::model::tokens::{Rope, split};
 use crate::model::weight_set::{self, weight_set};
 
 weight_set! {
@@ -64,12 +65,6 @@ weight_set! {
 /// The embedding, which stays on the host.
 fn embed_tokens(config: &TextConfig) -> TensorSpec {
     TensorSpec { name: "embed_tokens.weight".into(), shape: vec![config.vocab_size, config.hidden_size] }
-}
-
-/// Cosines and sines of all tokens, each `[T, R]` bf16.
-struct Rope<T> {
-    cos: T,
-    sin: T,
 }
 
 fn layer_specs(config: &TextConfig, layer: usize) -> Vec<WeightSpec> {
@@ -166,14 +161,7 @@ impl<B: Backend> TextEncoder<B> {
         let states = b.norm(&x, self.norm(&self.fixed.norm), None)?;
         let values = b.download(&states)?.to_f32();
         check_values("text states", &values)?;
-        let mut start = 0;
-        Ok(segments
-            .iter()
-            .map(|&length| {
-                start += length;
-                b.rows(&states, start - length..start)
-            })
-            .collect())
+        Ok(split(b, &states, &segments))
     }
 
     /// The norm that every place of the encoder has.
@@ -200,7 +188,7 @@ impl<B: Backend> TextEncoder<B> {
         let v_heads = Heads::packed((2 * count + kv) * dim, kv, dim);
 
         let qkv = b.linear(y, &w.qkv, None, Epilogue::None)?;
-        let rope = (&rope.cos, &rope.sin);
+        let rope = rope.tables();
         let q = b.head_norm_rope(&qkv, q_heads, self.norm(&w.q_norm), rope)?;
         let k = b.head_norm_rope(&qkv, k_heads, self.norm(&w.k_norm), rope)?;
         let scale = 1.0 / (dim as f64).sqrt();
@@ -259,7 +247,7 @@ impl<B: Backend> TextEncoder<B> {
         Ok(b.upload(HostData::Bf16(rows), &[tokens, width])?)
     }
 
-    /// `cos, sin(position / theta^(2j / R))`, `R` the rotary width, phases in f32, rounded to f32, then to bf16.
+    /// Tables of the phases `position / theta^(2j / R)`, `R` the rotary width, in f32.
     fn rope(&self, b: &B, segments: &[usize]) -> Result<Rope<B::Tensor>, RunError> {
         let width = self.config.rotary_dim();
         let frequencies: Vec<f32> = (0..width / 2)
@@ -273,10 +261,6 @@ impl<B: Backend> TextEncoder<B> {
             .flat_map(|&length| 0..length)
             .flat_map(|t| frequencies.iter().map(move |f| t as f32 * f))
             .collect();
-        let table = |f: fn(f64) -> f64| {
-            HostData::Bf16(phases.iter().map(|&p| bf16::from_f32(f(f64::from(p)) as f32)).collect())
-        };
-        let shape = [segments.iter().sum(), width / 2];
-        Ok(Rope { cos: b.upload(table(libm::cos), &shape)?, sin: b.upload(table(libm::sin), &shape)? })
+        Ok(Rope::upload(b, &phases, segments.iter().sum())?)
     }
 }
