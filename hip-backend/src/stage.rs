@@ -7,7 +7,7 @@ use moss_reference::backend::{StageSpec, Tensor as _};
 use crate::device::{Buffer, Device, Stream};
 use crate::error::{Error, human};
 use crate::host::Host;
-use crate::memory::{DeviceMemory, Limits, RESERVE, Source, StageDemand, StagePlan};
+use crate::memory::{DeviceMemory, Limits, RESERVE, SLOTS, Source, StageDemand, StagePlan};
 use crate::stream::{Feeder, Filling, HostBytes, ImageSource, Slots, locked};
 use crate::tensor::{HipTensor, Storage};
 use crate::weights::{Image, StageImages};
@@ -258,26 +258,34 @@ impl StageInner {
         })
     }
 
-    /// Moves one block that nobody holds from the device to host memory, to make room; false when there is none.
+    /// Moves blocks that nobody holds from the device to host memory, to make room; false when they would make none.
     ///
-    /// The first time the stage has no slots yet: two more blocks move, and their memory becomes the slots.
+    /// It is one block, the last: the blocks that come next are needed first. The first time the stage has no slots yet, so as
+    /// many blocks move as are larger than the slots together, and what fits of their memory becomes the slots.
     pub(crate) fn evict(&self) -> Result<bool> {
         locked(&self.state, |state| {
-            let idle: Vec<usize> = (0..state.places.len())
-                .filter(|&i| match &state.places[i] {
-                    BlockPlace::Device(buffer) => Arc::strong_count(buffer) == 1,
-                    _ => false,
-                })
-                .collect();
-            let slots_needed = if state.slots.is_some() { 0 } else { crate::memory::SLOTS };
-            let blocks = state.places.len();
-            if idle.len() < 1 + slots_needed || state.slots.as_ref().is_some_and(|slots| !slots.again()) {
+            let slot = self.images.blocks.iter().map(|image| image.bytes()).max().unwrap_or(0);
+            let needed = match &state.slots {
+                Some(slots) if !slots.again() => return Ok(false),
+                Some(_) => 0,
+                None => SLOTS as u64 * slot,
+            };
+            let mut moved = Vec::new();
+            let mut bytes = 0;
+            for (index, place) in state.places.iter().enumerate().rev() {
+                match place {
+                    BlockPlace::Device(buffer) if bytes <= needed && Arc::strong_count(buffer) == 1 => {
+                        bytes += buffer.bytes();
+                        moved.push(index);
+                    }
+                    _ => {}
+                }
+            }
+            if bytes <= needed {
                 return Ok(false);
             }
-            // The last ones: the blocks that come next are needed first.
-            let moved = &idle[idle.len() - 1 - slots_needed..];
             let mut freed = Vec::new();
-            for &index in moved {
+            for index in moved {
                 let BlockPlace::Device(buffer) = &state.places[index] else {
                     unreachable!("only resident blocks are idle")
                 };
@@ -288,17 +296,17 @@ impl StageInner {
                 }
             }
             let streamed: Vec<usize> =
-                (0..blocks).filter(|&i| matches!(state.places[i], BlockPlace::Host(_))).collect();
+                (0..state.places.len()).filter(|&i| matches!(state.places[i], BlockPlace::Host(_))).collect();
             match &mut state.slots {
                 Some(slots) => slots.stream_also(streamed),
                 None => {
-                    freed.sort_by_key(|buffer| std::cmp::Reverse(buffer.bytes()));
-                    let largest = self.images.blocks.iter().map(|image| image.bytes()).max().unwrap_or(0);
-                    let rest = freed.split_off(slots_needed);
-                    let fit = freed.iter().all(|buffer| buffer.bytes() >= largest);
-                    assert!(fit, "the blocks of a stage that is resident and streamed are of one size");
+                    freed.retain(|buffer| buffer.bytes() >= slot);
+                    freed.truncate(SLOTS);
+                    while freed.len() < SLOTS {
+                        let what = format!("a slot of the {}", self.name);
+                        freed.push(Arc::new(self.engine.device.allocate(slot, &what)?));
+                    }
                     state.slots = Some(Slots::new(&self.engine.device, freed, streamed, true)?);
-                    drop(rest);
                 }
             }
             Ok(true)

@@ -11,8 +11,10 @@ const BLOCKS: usize = 7;
 const BLOCK: u64 = 64 * 512 * 2 + 256;
 
 struct Setup {
-    /// Bytes of a block.
+    /// Bytes of the largest block.
     block: u64,
+    /// Bytes of each block.
+    blocks: Vec<u64>,
     engine: Arc<Engine>,
     checkpoint: Arc<Checkpoint>,
     _folder: tempfile::TempDir,
@@ -26,10 +28,15 @@ fn setup(policy: Policy) -> Setup {
 
 /// Blocks with a matrix of `rows` x 512.
 fn setup_of(policy: Policy, rows: usize) -> Setup {
+    setup_with(policy, [FileDType::Bf16; BLOCKS], [rows; BLOCKS])
+}
+
+/// Blocks with matrices of so many rows x 512, from files of these types.
+fn setup_with(policy: Policy, types: [FileDType; BLOCKS], rows: [usize; BLOCKS]) -> Setup {
     let folder = tempfile::tempdir().unwrap();
     let mut tensors = vec![given("norm", FileDType::Bf16, &[100])];
     for i in 0..BLOCKS {
-        tensors.push(given(&format!("{i}.w"), FileDType::Bf16, &[rows, 512]));
+        tensors.push(given(&format!("{i}.w"), types[i], &[rows[i], 512]));
         tensors.push(given(&format!("{i}.v"), FileDType::Bf16, &[128]));
     }
     let checkpoint = checkpoint(folder.path(), &tensors);
@@ -37,8 +44,9 @@ fn setup_of(policy: Policy, rows: usize) -> Setup {
     let compute = Arc::new(fake.device.stream().unwrap());
     let feeder = Feeder::new(&fake.device).unwrap();
     let engine = Arc::new(Engine { device: fake.device.clone(), compute, feeder, host: Host::current() });
-    let block = rows as u64 * 1024 + 256;
-    Setup { block, engine, checkpoint, _folder: folder, fake }
+    let blocks: Vec<u64> = rows.iter().map(|&rows| rows as u64 * 1024 + 256).collect();
+    let block = blocks.iter().copied().max().unwrap();
+    Setup { block, blocks, engine, checkpoint, _folder: folder, fake }
 }
 
 impl Setup {
@@ -89,17 +97,18 @@ impl Setup {
         let mut outputs = Vec::new();
         for &index in order {
             let weights = stage.block(index).unwrap();
-            let out = device.allocate(self.block, "an output").unwrap();
-            // SAFETY: the block's first weight is at the start of its image, of self.block bytes; `out` holds as many.
+            let bytes = self.blocks[index];
+            let out = device.allocate(bytes, "an output").unwrap();
+            // SAFETY: the block's first weight is at the start of its image, of so many bytes; `out` holds as many.
             #[allow(unsafe_code)]
             unsafe {
-                self.engine.compute.copy_on_device(out.address(0), weights[0].address(), self.block).unwrap();
+                self.engine.compute.copy_on_device(out.address(0), weights[0].address(), bytes).unwrap();
             }
             outputs.push((index, out));
         }
         for (at, (index, out)) in outputs.iter().enumerate() {
-            let found = self.engine.fetch_back(out, self.block as usize).unwrap();
-            let mut expected = vec![0; self.block as usize];
+            let found = self.engine.fetch_back(out, self.blocks[*index] as usize).unwrap();
+            let mut expected = vec![0; self.blocks[*index] as usize];
             images.blocks[*index].fill_all(&mut expected).unwrap();
             assert!(found.as_slice() == expected, "fetch {at}: wrong weights of block {index}");
         }
@@ -133,6 +142,68 @@ fn every_number_of_resident_blocks_gives_the_same_weights() {
             drop(stage);
             assert_eq!(s.fake.device_bytes(), 0, "everything is freed");
             assert_eq!(s.fake.faults(), [""; 0], "{policy:?}, {resident} resident");
+        }
+    }
+}
+
+const MIXED: [FileDType; BLOCKS] = [
+    FileDType::Bf16,
+    FileDType::F32,
+    FileDType::F16,
+    FileDType::Bf16,
+    FileDType::F32,
+    FileDType::Bf16,
+    FileDType::F16,
+];
+
+#[test]
+fn blocks_of_different_sizes_and_types_give_the_same_weights_resident_and_streamed() {
+    let rows = [64, 16, 96, 32, 96, 16, 48];
+    for policy in POLICIES {
+        for resident in 0..=BLOCKS as u64 {
+            let s = setup_with(policy, MIXED, rows);
+            let all: u64 = s.blocks.iter().sum();
+            let always = 256 + 1000 + ROUNDING + RESERVE;
+            let capacity = if resident == BLOCKS as u64 { all } else { 2 * s.block + all * resident / 7 };
+            let (stage, _) = s.load(usize::MAX, always + capacity, None).unwrap();
+            assert!(stage.resident().0 > 0 || resident < 2, "{resident}");
+            assert!(stage.device_bytes() <= 256 + capacity);
+            s.run(&stage, &steps(3));
+            drop(stage);
+            assert_eq!((s.fake.device_bytes(), s.fake.faults()), (0, vec![]), "{policy:?}, {resident}");
+        }
+        let s = setup_with(policy, MIXED, rows);
+        let (stage, _) = s.load(2, 1 << 30, None).unwrap();
+        assert_eq!(stage.device_bytes(), 256 + 2 * s.block);
+        s.run(&stage, &steps(2));
+    }
+}
+
+#[test]
+fn blocks_of_different_sizes_make_room() {
+    // The last, the largest first, no two alike, one that outweighs all others.
+    for rows in [
+        [96, 96, 64, 64, 32, 32, 16],
+        [16, 32, 32, 64, 64, 96, 96],
+        [16, 32, 48, 64, 80, 96, 112],
+        [16, 16, 128, 16, 16, 16, 16],
+    ] {
+        for policy in POLICIES {
+            let s = setup_with(policy, MIXED, rows);
+            let (stage, _) = s.load(usize::MAX, RESERVE + (16 << 20), None).unwrap();
+            assert_eq!(stage.resident(), (BLOCKS, BLOCKS));
+            s.run(&stage, &steps(1));
+            let mut held = s.fake.device_bytes();
+            while stage.evict().unwrap() {
+                assert!(s.fake.device_bytes() < held, "{rows:?}: room is made each time");
+                held = s.fake.device_bytes();
+                s.run(&stage, &steps(2));
+            }
+            let possible = s.blocks.iter().sum::<u64>() > 2 * s.block;
+            assert_eq!(stage.resident().0, if possible { 0 } else { BLOCKS }, "{rows:?}");
+            s.run(&stage, &steps(1));
+            drop(stage);
+            assert_eq!((s.fake.device_bytes(), s.fake.faults()), (0, vec![]));
         }
     }
 }
