@@ -12,6 +12,13 @@ use crate::{interrupt, say};
 pub(crate) enum CliError {
     /// Wrong or unsupported options: exit 2.
     Usage(String),
+    /// An option's value that cannot be, or cannot be done: exit 2.
+    Option {
+        /// As the user knows it: `--steps`.
+        option: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Anything that goes wrong while running: exit 1.
     Failed(String),
     /// Ctrl-C (exit 130) or another signal.
@@ -29,10 +36,16 @@ impl CliError {
         CliError::Failed(format!("{}: {error}", say::safe(&context.to_string())))
     }
 
+    /// An option's value that cannot be.
+    pub(crate) fn option(option: &str, reason: impl Into<String>) -> Self {
+        CliError::Option { option: option.into(), reason: reason.into() }
+    }
+
     /// The line for people, always one.
     pub(crate) fn message(&self) -> String {
         match self {
             CliError::Usage(message) | CliError::Failed(message) => message.replace(['\n', '\r'], " "),
+            CliError::Option { option, reason } => format!("{option}: {reason}").replace(['\n', '\r'], " "),
             CliError::Cancelled => "cancelled".into(),
             CliError::NoReader => "nobody reads standard output".into(),
         }
@@ -42,7 +55,7 @@ impl CliError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             CliError::Failed(_) => ExitCode::from(1),
-            CliError::Usage(_) => ExitCode::from(2),
+            CliError::Usage(_) | CliError::Option { .. } => ExitCode::from(2),
             CliError::Cancelled => ExitCode::from(interrupt::status()),
             CliError::NoReader => ExitCode::SUCCESS,
         }

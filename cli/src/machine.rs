@@ -1,19 +1,18 @@
-//! The choice of the machine that runs the model, and what a command asks of it beyond the model's operations.
+//! The choice of the machine that runs the model, and what a run says of it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use moss_conformance::battery::Demand;
-use moss_conformance::row::Word;
-use moss_hip::{Error, HipBackend, Host, Options, Standing, human};
-use moss_reference::backend::{Backend, BackendError};
+use half::bf16;
+use moss_hip::{Error, HipBackend, Options, human};
+use moss_reference::backend::{Backend, Epilogue, HostData};
 use moss_reference::cpu::CpuBackend;
 use moss_reference::run::Stages;
 use moss_reference::simd::Isa;
 
 use crate::error::{CliError, Result};
 use crate::options::{BackendName, ModelArgs, check};
+use crate::plan::Memory;
 use crate::progress::Progress;
-use crate::say;
 
 /// A backend with what people want to know about it.
 pub(crate) trait Machine: Backend + Sized {
@@ -29,18 +28,14 @@ pub(crate) trait Machine: Backend + Sized {
     /// The memory plan of the run with these stages, which was admitted last, for people.
     fn plan_text(&self, stages: &Stages) -> String;
 
-    /// What kind of numbers this machine gives, and what its results are held to.
-    fn standing(&self) -> (Word, Demand);
+    /// The same for programs.
+    fn memory(&self, stages: &Stages) -> Memory;
 
-    /// Whether an operation failed because its sizes are not served.
-    fn refuses(&self, error: &BackendError) -> bool;
-
-    /// The same machine with device memory for only so many blocks of the last of `stages`; `None` where there is no device
-    /// memory.
+    /// Operations a second, measured by a short one; `None` where a run takes seconds or it is not known.
     ///
     /// # Errors
-    /// What planning and opening fail with.
-    fn with_blocks(&self, stages: &Stages, blocks: usize) -> Result<Option<Self>>;
+    /// What an operation fails with.
+    fn rate(&self) -> Result<Option<f64>>;
 }
 
 impl Machine for CpuBackend {
@@ -73,16 +68,26 @@ impl Machine for CpuBackend {
         text
     }
 
-    fn standing(&self) -> (Word, Demand) {
-        (Word::Measured, Demand::Bits)
+    fn memory(&self, stages: &Stages) -> Memory {
+        Memory::on_cpu(stages)
     }
 
-    fn refuses(&self, _error: &BackendError) -> bool {
-        false
-    }
-
-    fn with_blocks(&self, _stages: &Stages, _blocks: usize) -> Result<Option<Self>> {
-        Ok(None)
+    /// By a product as the DiT's are, on all threads; the first call warms up.
+    fn rate(&self) -> Result<Option<f64>> {
+        let (tokens, width) = (256, 1024);
+        let failed = |error| CliError::failed("--backend cpu", error);
+        let ones = |rows: usize| {
+            let data = vec![bf16::ONE; rows * width];
+            self.upload(HostData::Bf16(data), &[rows, width]).map_err(failed)
+        };
+        let (x, w) = (ones(tokens)?, ones(width)?);
+        let mut best = Duration::MAX;
+        for _ in 0..4 {
+            let begin = Instant::now();
+            self.linear(&x, &w, None, Epilogue::None).map_err(failed)?;
+            best = best.min(begin.elapsed());
+        }
+        Ok(Some((2 * tokens * width * width) as f64 / best.as_secs_f64()))
     }
 }
 
@@ -103,35 +108,13 @@ impl Machine for HipBackend {
         self.admitted_plan().map(|plan| plan.to_string()).unwrap_or_default()
     }
 
-    /// Whoever sums matrix products as chains is held to the CPU's bits; a card's matrix unit need not.
-    fn standing(&self) -> (Word, Demand) {
-        let demand = |chain| if chain { Demand::Bits } else { Demand::Budget };
-        match self.standing() {
-            Standing::Card => (Word::Measured, Demand::Budget),
-            Standing::Emulated { chain } => (Word::Emulated, demand(chain)),
-            Standing::LogicChecked { chain } => (Word::LogicChecked, demand(chain)),
-        }
+    fn memory(&self, _stages: &Stages) -> Memory {
+        Memory::on_gpu(&self.admitted_plan().expect("the run was admitted"))
     }
 
-    fn refuses(&self, error: &BackendError) -> bool {
-        error.0.downcast_ref::<Error>().is_some_and(Error::is_not_served)
+    fn rate(&self) -> Result<Option<f64>> {
+        Ok(None)
     }
-
-    fn with_blocks(&self, stages: &Stages, blocks: usize) -> Result<Option<Self>> {
-        stages.admit(self)?;
-        let plan = self.admitted_plan().expect("just admitted");
-        let budget = plan.stages.last().expect("a run has stages").budget(blocks);
-        self.again(budget).map(Some).map_err(|error| hip_error(&error))
-    }
-}
-
-/// Work that any backend can do.
-pub(crate) trait Work {
-    /// Does it.
-    ///
-    /// # Errors
-    /// What stops it.
-    fn on<B: Machine>(self, backend: &B, progress: &mut Progress) -> Result<()>;
 }
 
 /// An open backend.
@@ -143,22 +126,29 @@ pub(crate) enum Opened {
 }
 
 impl Opened {
-    /// Says what runs the model, does the work on it and closes it.
+    /// Says what runs the model, does the work on it and closes it. The work is one function, generic over the backend, given
+    /// for each: so a command asks of a backend what it needs.
     ///
     /// # Errors
     /// The work's own.
-    pub(crate) fn run(self, work: impl Work, progress: &mut Progress) -> Result<()> {
+    pub(crate) fn run<W>(
+        self,
+        work: W,
+        progress: &mut Progress,
+        on_cpu: impl FnOnce(W, &CpuBackend, &mut Progress) -> Result<()>,
+        on_hip: impl FnOnce(W, &HipBackend, &mut Progress) -> Result<()>,
+    ) -> Result<()> {
         match self {
             Opened::Cpu(backend) => {
                 progress.line(&backend.describe());
-                work.on(&backend, progress)
+                on_cpu(work, &backend, progress)
             }
             Opened::Hip(backend) => {
                 progress.line(&backend.describe());
                 for device in backend.passed_over() {
                     progress.line(&format!("not used: {device}"));
                 }
-                let result = work.on(&*backend, progress);
+                let result = on_hip(work, &backend, progress);
                 tell_notes(&*backend, progress);
                 // After an error the process ends anyway, and a lost device may not answer.
                 if result.is_ok() {
@@ -177,30 +167,41 @@ pub(crate) fn tell_notes<B: Machine>(backend: &B, progress: &Progress) {
     }
 }
 
-/// Opens the backend that `args` ask for. `best` takes a GPU that works, else the CPU, and says why.
+/// Opens the backend that `args` ask for. `best` takes a GPU that works, else the CPU with a warning; an option that only a GPU
+/// understands wants a GPU.
 ///
 /// # Errors
 /// A usage error for an option that does not fit the backend or names nothing, a failure when the backend cannot be opened.
 pub(crate) fn open(args: &ModelArgs, progress: &Progress) -> Result<Opened> {
-    let options = hip_options(args)?;
     args.threads.map(check::threads).transpose()?;
     match args.backend {
-        BackendName::Cpu => match gpu_option(args) {
-            Some(option) => Err(CliError::Usage(format!("{option}: only for --backend hip"))),
-            None => open_cpu(args),
+        BackendName::Cpu => match args.gpu_option {
+            // What is in the environment waits for a run on a GPU.
+            Some(option) if option.typed => {
+                Err(CliError::option(option.name, "only for a GPU, and --backend cpu was asked for"))
+            }
+            _ => open_cpu(args),
         },
-        BackendName::Hip | BackendName::Rocm => open_hip(options),
-        BackendName::Best => match HipBackend::open(options) {
+        BackendName::Hip | BackendName::Rocm => open_hip(hip_options(args)?),
+        BackendName::Best => match HipBackend::open(hip_options(args)?) {
             Ok(backend) => {
                 progress.line("backend hip: a supported GPU is here");
                 Ok(Opened::Hip(Box::new(backend)))
             }
-            // Who names a device or its kernels wants no other machine.
-            Err(error) if args.device.is_some() || args.backend_impl.is_some() => Err(hip_error(&error)),
-            Err(error) => {
-                progress.line(&format!("backend cpu: {}", why_not(&error)));
-                open_cpu(args)
-            }
+            Err(error) => match (args.gpu_option, hip_error(&error)) {
+                (Some(_), wrong @ CliError::Usage(_)) => Err(wrong),
+                (Some(option), _) => Err(CliError::failed(
+                    option.name,
+                    format!("only for a GPU, and none can be used: {}", why_not(&error)),
+                )),
+                (None, _) => {
+                    let why = why_not(&error);
+                    progress.warn(&format!(
+                        "this runs on the CPU: {why}; --backend cpu asks for it and stops this warning"
+                    ));
+                    open_cpu(args)
+                }
+            },
         },
     }
 }
@@ -211,33 +212,20 @@ fn why_not(error: &Error) -> String {
         Error::NoLibrary { .. } => {
             "no HIP runtime is installed (--backend hip says where it was looked for)".into()
         }
-        _ => format!("hip cannot be used: {}", error.to_string().replace(['\n', '\r'], " ")),
+        _ => error.to_string().replace(['\n', '\r'], " "),
     }
-}
-
-/// The first option given that only a GPU understands.
-fn gpu_option(args: &ModelArgs) -> Option<&'static str> {
-    [
-        ("--device", args.device.is_some()),
-        ("--vram-budget", args.vram_budget.is_some()),
-        ("--backend-impl", args.backend_impl.is_some()),
-        ("--device-timeout", args.device_timeout.is_some()),
-        ("--trace", args.trace),
-    ]
-    .into_iter()
-    .find_map(|(option, given)| given.then_some(option))
 }
 
 fn hip_options(args: &ModelArgs) -> Result<Options> {
     let default = Options::default();
     let wait_limit = match args.device_timeout {
-        Some(0) => return Err(CliError::Usage("--device-timeout: 0, at least 1 expected".into())),
+        Some(0) => return Err(CliError::option("--device-timeout", "0, at least 1 expected")),
         Some(seconds) => Duration::from_secs(seconds.into()),
         None => default.wait_limit,
     };
     Ok(Options {
         device: args.device.clone(),
-        vram_budget: args.vram_budget.map(check::vram_budget).transpose()?,
+        vram_budget: args.vram_budget,
         implementation: args.backend_impl.clone(),
         trace: args.trace,
         wait_limit,
@@ -250,7 +238,7 @@ fn open_hip(options: Options) -> Result<Opened> {
 }
 
 /// An option that names nothing is a usage error, anything else a failure.
-fn hip_error(error: &Error) -> CliError {
+pub(crate) fn hip_error(error: &Error) -> CliError {
     match error {
         Error::NoSuchDevice { .. } | Error::AmbiguousDevice { .. } | Error::NoSuchImpl { .. } => {
             CliError::Usage(error.to_string())
@@ -265,27 +253,4 @@ fn open_cpu(args: &ModelArgs) -> Result<Opened> {
         None => CpuBackend::new(),
     };
     opened.map(Opened::Cpu).map_err(|error| CliError::failed("--backend cpu", error))
-}
-
-/// `--list-devices`: every GPU on stdout, with a `kernels:` line under each that can be used.
-///
-/// # Errors
-/// A failure when there is no runtime or no device.
-pub(crate) fn list_devices() -> Result<()> {
-    match moss_hip::list_devices(&Host::current()) {
-        Ok(listing) => say::out(&listing.to_string()),
-        Err(error) => {
-            let none = matches!(
-                error,
-                Error::NoDevice { .. }
-                    | Error::NoDriver { .. }
-                    | Error::NoPermission { .. }
-                    | Error::Hidden { .. }
-            );
-            if none {
-                say::out("no HIP devices\n")?;
-            }
-            Err(CliError::failed("--list-devices", error))
-        }
-    }
 }

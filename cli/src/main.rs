@@ -8,28 +8,30 @@ mod interrupt;
 mod machine;
 mod model;
 mod options;
+mod plan;
 mod progress;
 mod say;
 
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
+use moss_reference::simd::Isa;
 
-use crate::commands::{conformance, generate, stages};
+use crate::commands::{conformance, generate, inspect, pages, stages};
 use crate::error::CliError;
 use crate::options::{Cli, Command};
 
 fn main() -> ExitCode {
-    let result = match options::parse(&std::env::args_os().collect::<Vec<_>>()) {
+    let args: Vec<_> = std::env::args_os().collect();
+    let result = match options::parse(&args) {
+        Ok(_) if args.len() < 2 => {
+            options::BEGIN.lines().for_each(say::line);
+            Err(CliError::Usage("nothing was asked for; moss --help lists the options and commands".into()))
+        }
         Ok(cli) => interrupt::listen().and_then(|()| dispatch(&cli)),
         Err(error) => match error.kind() {
-            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                let printed = say::printed(error.print());
-                match error.kind() {
-                    ErrorKind::DisplayVersion => printed.and_then(|()| say::out(&architectures())),
-                    _ => printed,
-                }
-            }
+            ErrorKind::DisplayHelp => say::printed(error.print()),
+            ErrorKind::DisplayVersion => say::printed(error.print()).and_then(|()| say::out(&build())),
             _ => Err(CliError::Usage(options::complaint(&error))),
         },
     };
@@ -45,9 +47,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// What GPU code this build holds.
-fn architectures() -> String {
-    match moss_kernels::why_empty() {
+/// The CPU's level in use and what GPU code this build holds.
+fn build() -> String {
+    let cpu = format!("CPU code in use here: {}\n", Isa::best().name());
+    cpu + &match moss_kernels::why_empty() {
         None => {
             let archs = moss_kernels::built_archs().join(", ");
             format!("GPU code for {archs} ({})\n", moss_kernels::COMPILER)
@@ -63,6 +66,8 @@ fn dispatch(cli: &Cli) -> error::Result<()> {
         Some(Command::Encode(args)) => stages::encode(args),
         Some(Command::Decode(args)) => stages::decode(args),
         Some(Command::Conformance(args)) => conformance::run(args),
-        Some(Command::Inspect { file }) => stages::inspect(file),
+        Some(Command::Inspect(args)) => inspect::run(args),
+        Some(Command::Completions { shell }) => pages::completions(*shell),
+        Some(Command::Man { command }) => pages::manual(command.as_deref()),
     }
 }

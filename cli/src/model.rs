@@ -102,38 +102,43 @@ fn folder_name(folder: &Path) -> String {
     name.unwrap_or_else(|| folder.to_path_buf()).display().to_string()
 }
 
-/// UTF-8 text of an option's value.
+/// The prompt from `--prompt`, `--prompt-file` or standard input.
 ///
 /// # Errors
-/// A usage error that names the option.
-pub(crate) fn utf8(option: &str, text: &std::ffi::OsStr) -> Result<String> {
-    let text = text.to_str().ok_or_else(|| CliError::Usage(format!("{option}: the text is not UTF-8")))?;
-    Ok(text.to_string())
+/// As [`text`] and [`text_file`].
+pub(crate) fn prompt(args: &PromptArgs) -> Result<Option<String>> {
+    match (&args.prompt, &args.prompt_file) {
+        (Some(given), _) => text("--prompt", given).map(Some),
+        (None, Some(path)) => text_file("--prompt-file", path).map(Some),
+        (None, None) => Ok(None),
+    }
 }
 
-/// The prompt from `--prompt`, `--prompt-file` or standard input. Editors and shells put a byte order mark before a text and a
-/// newline behind it: one of each is dropped, nothing else is touched.
+/// The text of an option's value, `-` for standard input.
+///
+/// # Errors
+/// A usage error when it is not UTF-8; as [`text_file`].
+pub(crate) fn text(option: &str, given: &std::ffi::OsStr) -> Result<String> {
+    match given.to_str() {
+        Some("-") => text_file(option, Path::new("-")),
+        Some(text) => Ok(text.to_string()),
+        None => Err(CliError::Usage(format!("{option}: the text is not UTF-8"))),
+    }
+}
+
+/// The text of a file or, for `-`, of standard input. Editors and shells put a byte order mark before a text and a newline
+/// behind it: one of each is dropped, nothing else is touched.
 ///
 /// # Errors
 /// A usage error when it is not UTF-8, a failure when the file cannot be read or is too long.
-pub(crate) fn prompt(args: &PromptArgs) -> Result<Option<String>> {
-    let (option, path) = match (&args.prompt, &args.prompt_file) {
-        (Some(text), _) if text != "-" => return utf8("--prompt", text).map(Some),
-        (Some(_), _) => ("--prompt", Path::new("-")),
-        (None, Some(path)) => ("--prompt-file", path.as_path()),
-        (None, None) => return Ok(None),
-    };
-    let read = match path == Path::new("-") {
-        true => input::read_stream(std::io::stdin().lock(), input::PROMPT),
-        false => input::read(path, input::PROMPT, true),
-    };
-    let bytes = read.map_err(|reason| CliError::failed(format!("{option} {}", path.display()), reason))?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        CliError::Usage(format!("{option} {}: the text is not UTF-8: {error}", path.display()))
-    })?;
+fn text_file(option: &str, path: &Path) -> Result<String> {
+    let named = format!("{option} {}", path.display());
+    let bytes = input::read(path, input::PROMPT, true).map_err(|reason| CliError::failed(&named, reason))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|error| CliError::Usage(format!("{named}: the text is not UTF-8: {error}")))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let line = text.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
-    Ok(Some(line.unwrap_or(text).to_string()))
+    Ok(line.unwrap_or(text).to_string())
 }
 
 /// Token ids of a prompt, with warnings for what its author should know.

@@ -22,6 +22,7 @@ const TICK: Duration = Duration::from_millis(250);
 /// Shows where a run is and how long its stages took.
 pub(crate) struct Progress {
     quiet: bool,
+    verbose: bool,
     on_terminal: bool,
     /// The bar of the stage that runs.
     bar: Option<ProgressBar>,
@@ -32,16 +33,31 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A bar when stderr is a terminal, lines when it is not, nothing with `quiet`.
-    pub(crate) fn new(quiet: bool) -> Self {
+    /// A bar when stderr is a terminal, lines when it is not, nothing with `quiet`, more lines with `verbose`.
+    pub(crate) fn new(quiet: bool, verbose: bool) -> Self {
         let on_terminal = !quiet && std::io::stderr().is_terminal();
-        Self { quiet, on_terminal, bar: None, steps: None, last: Instant::now(), step_times: Vec::new() }
+        Self {
+            quiet,
+            verbose,
+            on_terminal,
+            bar: None,
+            steps: None,
+            last: Instant::now(),
+            step_times: Vec::new(),
+        }
     }
 
     /// One line for people, above the bar if there is one.
     pub(crate) fn line(&self, text: &str) {
         if !self.quiet {
             say::line(text);
+        }
+    }
+
+    /// Lines for people who want to know more.
+    pub(crate) fn detail(&self, text: &str) {
+        if self.verbose {
+            text.lines().for_each(say::line);
         }
     }
 

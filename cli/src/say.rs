@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::sync::{Mutex, PoisonError};
 
 use indicatif::ProgressBar;
+use serde::Serialize;
 
 use crate::error::{CliError, Result};
 
@@ -37,6 +38,15 @@ pub(crate) fn above(bar: Option<ProgressBar>) {
 /// As [`printed`].
 pub(crate) fn out(text: &str) -> Result<()> {
     printed(io::stdout().lock().write_all(text.as_bytes()))
+}
+
+/// Writes a result as one JSON document to stdout.
+///
+/// # Errors
+/// As [`printed`].
+pub(crate) fn json(value: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| CliError::failed("JSON", error))?;
+    out(&(text + "\n"))
 }
 
 /// What follows from a write to stdout.

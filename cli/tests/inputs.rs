@@ -358,7 +358,46 @@ fn a_picture_that_is_damaged_says_so() {
         (&["--from", "b.png", "-o", "o.png"], "--from b.png: the file is damaged"),
     ] {
         let message = refused(&place.moss(args), 1);
-        assert!(message.starts_with(start), "{message}");
+        assert_eq!(message, start, "plain words");
+    }
+}
+
+/// A PNG with a text that is about a megabyte packed and 256 unpacked.
+fn bomb(international: bool) -> Vec<u8> {
+    let unpacked = "a".repeat(1 << 20);
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, 1, 1);
+    if international {
+        let mut chunk = png::text_metadata::ITXtChunk::new("moss", unpacked.repeat(1 << 8));
+        chunk.compress_text().unwrap();
+        let mut writer = encoder.write_header().unwrap();
+        writer.write_text_chunk(&chunk).unwrap();
+        writer.write_image_data(&[0]).unwrap();
+    } else {
+        encoder.add_ztxt_chunk("moss".into(), unpacked.repeat(1 << 8)).unwrap();
+        encoder.write_header().unwrap().write_image_data(&[0]).unwrap();
+    }
+    bytes
+}
+
+#[test]
+fn a_text_that_unpacks_to_much_more_is_refused_in_little_memory() {
+    let place = Place::new();
+    for international in [false, true] {
+        let bytes = bomb(international);
+        assert!(bytes.len() < 2 << 20, "{}", bytes.len());
+        place.write("bomb.png", bytes);
+        let run = "ulimit -v 400000; exec \"$0\" \"$@\"";
+        for args in [&["inspect", "bomb.png"][..], &["--from", "bomb.png", "-o", "o.png", "--backend", "cpu"]]
+        {
+            let mut command = Command::new("sh");
+            command.args(["-c", run, env!("CARGO_BIN_EXE_moss")]).args(args);
+            let message = refused(&command.current_dir(place.path("")).output().unwrap(), 1);
+            assert!(
+                message.contains("bomb.png: the texts in the file unpack to more than 16 MiB"),
+                "{message}"
+            );
+        }
     }
 }
 

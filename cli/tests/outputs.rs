@@ -12,9 +12,11 @@ use std::time::{Duration, Instant};
 /// A small run: 16x16 pixels, 2 steps.
 const SMALL: [&str; 8] = ["--size", "16x16", "--steps", "2", "--backend", "cpu", "--prompt", "an apple"];
 
-/// `moss` with these arguments in a folder, which has the temporary files too.
+/// `moss` with these arguments in a folder, which has the temporary files too. Signals are as a terminal's shell leaves them:
+/// whoever started the tests may ignore some (`nohup`), which a child would inherit.
 fn moss(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_moss"));
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP,INT,TERM,PIPE,XFSZ").arg(env!("CARGO_BIN_EXE_moss"));
     command.current_dir(folder).env("TMPDIR", folder).args(args).stdin(Stdio::null());
     command
 }
@@ -53,7 +55,7 @@ fn links_are_followed_and_stay() {
     let plain = fs::read(at.join("plain.png")).unwrap();
 
     fs::create_dir(at.join("other")).unwrap();
-    fs::write(at.join("other/real.png"), "old").unwrap();
+    fs::write(at.join("other/real.png"), b"\x89PNG\r\n\x1a\n old").unwrap();
     symlink("other/real.png", at.join("link.png")).unwrap();
     symlink("other/new.png", at.join("dangling.png")).unwrap();
     for (link, file) in [("link.png", "other/real.png"), ("dangling.png", "other/new.png")] {
@@ -100,31 +102,32 @@ fn outputs_that_would_overwrite_something_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     fs::create_dir(at.join("model")).unwrap();
-    for file in ["in.txt", "in.npy", "in.png", "model/config.json"] {
+    for file in ["in", "in.npy", "in.png", "model/config"] {
         fs::write(at.join(file), "in").unwrap();
     }
     symlink("in.npy", at.join("link.npy")).unwrap();
-    fs::hard_link(at.join("in.txt"), at.join("hard.png")).unwrap();
+    symlink("in.npy", at.join("link")).unwrap();
+    fs::hard_link(at.join("in"), at.join("hard.png")).unwrap();
     let before = names(at);
     let generate = |args: &[&str]| {
-        let args = [&["--backend", "cpu"], args].concat();
+        let args = [&["--backend", "cpu", "--force"], args].concat();
         moss(at, &args).output().unwrap()
     };
     for (args, named) in [
-        (&["--prompt", "x", "-o", "same.png", "--latent-out", "./same.png"][..], "-o"),
-        (&["--prompt-file", "in.txt", "-o", "./in.txt"], "--prompt-file"),
-        (&["--prompt-file", "in.txt", "-o", "hard.png"], "--prompt-file"),
+        (&["--prompt", "x", "-o", "same", "--latent-out", "./same"][..], "-o"),
+        (&["--prompt-file", "in", "-o", "./in"], "--prompt-file"),
+        (&["--prompt-file", "in", "-o", "hard.png"], "--prompt-file"),
         (&["--prompt", "x", "--noise-in", "in.npy", "--latent-out", "link.npy"], "--noise-in"),
-        (&["--text-in", "a.npy,in.npy", "-o", "in.npy"], "--text-in"),
+        (&["--text-in", "a.npy,in.npy", "--latent-out", "in.npy"], "--text-in"),
         (&["--from", "in.png", "-o", "in.png"], "--from"),
-        (&["--prompt", "x", "--model", "model", "-o", "model/config.json"], "--model"),
-        (&["decode", "--latent-in", "in.npy", "-o", "link.npy"], "--latent-in"),
-        (&["encode", "--prompt-file", "in.txt", "-o", "in.txt"], "--prompt-file"),
+        (&["--prompt", "x", "--model", "model", "-o", "model/config"], "--model"),
+        (&["decode", "--latent-in", "in.npy", "-o", "link"], "--latent-in"),
+        (&["encode", "--prompt-file", "in", "-o", "in"], "--prompt-file"),
         (&["conformance", "--report", "a.md", "--report", "./a.md"], "--report"),
     ] {
         let output = match args[0].starts_with('-') {
             true => generate(args),
-            false => moss(at, &[args, &["--backend", "cpu"]].concat()).output().unwrap(),
+            false => moss(at, &[args, &["--backend", "cpu", "--force"]].concat()).output().unwrap(),
         };
         let line = last_line(&output, 2);
         let rest = line.split_once(": ").unwrap().1;

@@ -15,12 +15,13 @@ use moss_reference::backend::{Backend as _, BackendError};
 use moss_reference::cpu::CpuBackend;
 use moss_reference::simd;
 
+use crate::commands::judged::Judged;
 use crate::error::{CliError, Result};
-use crate::files::output::{Destination, refuse_shared};
+use crate::files::output::{Destination, Kind, refuse_shared};
 use crate::interrupt;
-use crate::machine::{self, Machine, Work};
+use crate::machine;
 use crate::model::Source;
-use crate::options::ConformanceArgs;
+use crate::options::{ConformanceArgs, OverwriteArgs};
 use crate::progress::Progress;
 
 /// The committed cases, seen from the repository's root.
@@ -37,8 +38,9 @@ const BITS_TOKENS: usize = 6;
 /// # Errors
 /// What stops it, with the option or file named; a failure when a row fails, after the reports are written.
 pub(crate) fn run(args: &ConformanceArgs) -> Result<()> {
-    let mut progress = Progress::new(args.model.quiet);
-    let reports = args.report.iter().map(|path| destination(path)).collect::<Result<Vec<_>>>()?;
+    let mut progress = Progress::new(args.model.quiet, args.model.verbose);
+    let reports =
+        args.report.iter().map(|path| destination(path, args.overwrite)).collect::<Result<Vec<_>>>()?;
     let places: Vec<_> = reports.iter().map(|(_, place)| place).collect();
     refuse_shared(&places, &[], args.model.model.as_deref())?;
     let (mut cases, mut notes) = cases(args)?;
@@ -60,18 +62,19 @@ pub(crate) fn run(args: &ConformanceArgs) -> Result<()> {
         }
     }
     let opened = machine::open(&args.model, &progress)?;
-    opened.run(Run { args, cases, notes, reports, source, own, checkpoints }, &mut progress)
+    let run = Run { args, cases, notes, reports, source, own, checkpoints };
+    opened.run(run, &mut progress, Run::on, Run::on)
 }
 
 /// A report's place and format.
-fn destination(path: &Path) -> Result<(Format, Destination)> {
+fn destination(path: &Path, overwrite: OverwriteArgs) -> Result<(Format, Destination)> {
     let format = Format::of(path).ok_or_else(|| {
         CliError::Usage(format!(
             "--report {}: a name that ends in .md, .json or .html expected",
             path.display()
         ))
     })?;
-    Ok((format, Destination::check("--report", path)?))
+    Ok((format, Destination::check("--report", path, Kind::Report, overwrite.existing())?))
 }
 
 /// The cases that were named, or the committed ones when the program runs inside the repository.
@@ -117,9 +120,9 @@ struct Run<'a> {
     checkpoints: Option<Checkpoints>,
 }
 
-impl Work for Run<'_> {
+impl Run<'_> {
     /// Runs everything and writes the reports.
-    fn on<B: Machine>(mut self, backend: &B, progress: &mut Progress) -> Result<()> {
+    fn on<B: Judged>(mut self, backend: &B, progress: &mut Progress) -> Result<()> {
         let (word, demand) = backend.standing();
         let mut rows = Rows(Vec::new());
 
@@ -228,7 +231,7 @@ fn cpus() -> Result<Vec<CpuBackend>> {
 }
 
 /// The text states of a few tokens: again, beside another prompt, and on the CPU.
-fn equal_text_states<B: Machine>(
+fn equal_text_states<B: Judged>(
     backend: &B,
     own: &Loaded,
     rows: &mut Rows,
@@ -255,7 +258,7 @@ fn equal_text_states<B: Machine>(
 }
 
 /// Latents after a short run: again, with none, one, half and all of the DiT's blocks on the device, and on the CPU.
-fn equal_latents<B: Machine>(
+fn equal_latents<B: Judged>(
     backend: &B,
     own: &Loaded,
     rows: &mut Rows,
@@ -310,7 +313,7 @@ mod tests {
     fn a_report_of_unknown_format_is_refused_by_name() {
         let args = arguments(&["--report", "a.md", "b.json", "--quick"]);
         assert_eq!(args.report.len(), 2);
-        match destination(Path::new("report.pdf")) {
+        match destination(Path::new("report.pdf"), OverwriteArgs::default()) {
             Err(CliError::Usage(message)) => assert!(message.contains("--report report.pdf"), "{message}"),
             other => panic!("a usage error expected, {other:?} found"),
         }

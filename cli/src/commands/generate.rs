@@ -1,6 +1,7 @@
 //! `moss --prompt TEXT -o FILE.png`.
 
 use std::path::Path;
+use std::time::Duration;
 
 use half::bf16;
 use moss_reference::backend::HostData;
@@ -14,14 +15,16 @@ use moss_reference::sample::noise::randn;
 use moss_reference::sample::schedule;
 use moss_reference::sample::{Guidance, Start, denoise};
 
+use crate::commands::devices;
 use crate::error::{CliError, Result};
 use crate::files::again::Again;
 use crate::files::npy;
-use crate::files::output::{Destination, refuse_shared};
+use crate::files::output::{Destination, Existing, Kind, refuse_shared};
 use crate::files::record::{self, Record, write_png};
-use crate::machine::{self, Machine, Work, tell_notes};
+use crate::machine::{self, Machine, tell_notes};
 use crate::model::{self, MAX_SEQ, Source};
 use crate::options::{GenerateArgs, check};
+use crate::plan::{Expected, Planned};
 use crate::progress::Progress;
 use crate::say;
 
@@ -51,18 +54,23 @@ struct Request {
 pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     args.unsupported.check()?;
     if args.list_devices {
-        return machine::list_devices();
+        return devices::run(args.json);
     }
     if args.tier != "reference" {
         return Err(CliError::Usage(format!("--tier {}: only the reference tier is supported", args.tier)));
     }
+    if args.json && !args.dry_run {
+        return Err(CliError::option("--json", "only with --list-devices or --dry-run"));
+    }
     if args.output.is_none() && args.latent_out.is_none() && !args.dry_run {
         return Err(CliError::Usage("-o FILE.png or --latent-out FILE.npy is required".into()));
     }
-    let mut progress = Progress::new(args.model.quiet);
-    let picture = args.output.as_deref().map(|path| Destination::check("-o", path)).transpose()?;
-    let latent_out =
-        args.latent_out.as_deref().map(|path| Destination::check("--latent-out", path)).transpose()?;
+    let mut progress = Progress::new(args.model.quiet, args.model.verbose);
+    let existing = args.overwrite.existing();
+    let picture =
+        args.output.as_deref().map(|path| Destination::picture("-o", path, existing)).transpose()?;
+    let latents = |path| Destination::check("--latent-out", path, Kind::Array, existing);
+    let latent_out = args.latent_out.as_deref().map(latents).transpose()?;
     refuse_shared_places(args, picture.iter().chain(&latent_out).collect())?;
 
     let again = args.from.as_deref().map(|path| Again::read(path, |w| progress.warn(w))).transpose()?;
@@ -76,8 +84,10 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         progress.warn("--negative has no effect with --cfg 1");
     }
 
+    let picture = picture.map(|picture| picture.named(&request.prompt, Some(request.seed)));
     let opened = machine::open(&args.model, &progress)?;
-    opened.run(Generation { args, source, config, request, again, picture, latent_out }, &mut progress)
+    let generation = Generation { args, source, config, request, again, picture, latent_out };
+    opened.run(generation, &mut progress, Generation::on, Generation::on)
 }
 
 /// A checked request that waits for its machine.
@@ -91,7 +101,7 @@ struct Generation<'a> {
     latent_out: Option<Destination>,
 }
 
-impl Work for Generation<'_> {
+impl Generation<'_> {
     fn on<B: Machine>(self, backend: &B, progress: &mut Progress) -> Result<()> {
         let Self { args, source, config, request, again, picture, latent_out } = self;
         let model = source.open()?;
@@ -113,12 +123,30 @@ impl Work for Generation<'_> {
         let guidance = with_default_skips(args, &request, &model, again.as_ref())?;
         let request = Request { guidance, ..request };
         check_text_width(args, &request, &model)?;
+        progress.detail(&told(&request));
         if args.dry_run {
-            return dry_run(backend, &model, &source, &request, progress);
+            return dry_run(backend, &model, &source, &request, args.json, progress);
         }
         let record = (!args.no_metadata).then(|| record_of(&request, identity, backend.record_name()));
         generate(backend, &model, &source, &request, progress, picture, latent_out, record)
     }
+}
+
+/// The settings that hold, for `--verbose`.
+fn told(request: &Request) -> String {
+    let guidance = &request.guidance;
+    format!(
+        "settings: {}x{}, steps {}, cfg {}, shift {}, seed {}, skip layers {:?} from {} to {}",
+        request.width,
+        request.height,
+        request.steps,
+        guidance.cfg,
+        request.shift,
+        request.seed,
+        guidance.skip_layers,
+        guidance.skip_start,
+        guidance.skip_stop
+    )
 }
 
 /// What the picture will say about itself.
@@ -154,6 +182,7 @@ fn dry_run<B: Machine>(
     model: &Model,
     source: &Source,
     request: &Request,
+    json: bool,
     progress: &Progress,
 ) -> Result<()> {
     let (h, w) = (request.height as usize / TOKEN_SIDE, request.width as usize / TOKEN_SIDE);
@@ -166,7 +195,45 @@ fn dry_run<B: Machine>(
         drop(stages.take_text_encoder());
     }
     stages.admit(backend)?;
-    say::out(&backend.plan_text(&stages))
+    let expected = expected(backend, &stages, request, &lengths, progress)?;
+    match json {
+        true => say::json(&Planned {
+            backend: backend.record_name(),
+            expected_seconds: expected.map(|expected| expected.time().as_secs_f64()),
+            memory: backend.memory(&stages),
+        }),
+        false => say::out(&backend.plan_text(&stages)),
+    }
+}
+
+/// A time from which a run says first how long it may take.
+const LONG: Duration = Duration::from_secs(60);
+/// A time from which it does so even when quiet.
+const VERY_LONG: Duration = Duration::from_secs(600);
+
+/// Says what a run over prompts of these lengths is made of, and how long the denoising may take where that is long and known.
+fn expected<B: Machine>(
+    backend: &B,
+    stages: &run::Stages,
+    request: &Request,
+    lengths: &[usize],
+    progress: &Progress,
+) -> Result<Option<Expected>> {
+    let pixels = u64::from(request.width) * u64::from(request.height);
+    let latents = pixels as usize / (TOKEN_SIDE * TOKEN_SIDE);
+    let tokens = lengths.iter().sum::<usize>() + lengths.len() * latents;
+    progress.detail(&format!("tokens: {lengths:?} of text, {latents} of the picture beside each"));
+    let rate = backend.rate()?;
+    let expected = rate.map(|rate| Expected::new(stages, tokens, request.steps, rate));
+    if let Some(expected) = expected {
+        let text = format!("expected time: {expected}");
+        match expected.time() {
+            time if time >= VERY_LONG => progress.warn(&text),
+            time if time >= LONG => progress.line(&text),
+            _ => {}
+        }
+    }
+    Ok(expected)
 }
 
 /// The files of `--text-in`: the cond row's and perhaps the uncond row's.
@@ -266,7 +333,7 @@ fn request(args: &GenerateArgs, defaults: &Defaults) -> Result<Request> {
             }
         };
         negative = match &args.negative {
-            Some(text) => model::utf8("--negative", text)?,
+            Some(text) => model::text("--negative", text)?,
             None => defaults.negative.clone(),
         };
     }
@@ -416,14 +483,14 @@ fn generate<B: Machine>(
 fn save_latents(picture: &Destination, shape: &[usize], latents: &[f32]) -> String {
     let elsewhere = std::env::temp_dir().join("moss.png");
     let mut reason = String::new();
-    for place in picture.file().into_iter().chain([elsewhere.as_path()]) {
+    for place in picture.file().into_iter().chain([elsewhere]) {
         let names = (1..).map(|n| match n {
             1 => place.with_extension("latents.npy"),
             n => place.with_extension(format!("latents-{n}.npy")),
         });
         let path = names.into_iter().find(|path| path.symlink_metadata().is_err()).expect("names do not end");
-        let saved = Destination::check("latents", &path)
-            .and_then(|destination| destination.write_new(|writer| npy::write(writer, shape, latents)));
+        let saved = Destination::check("latents", &path, Kind::Array, Existing::Never)
+            .and_then(|destination| destination.write(|writer| npy::write(writer, shape, latents)));
         match saved {
             Ok(()) => return format!("the latents are saved in {}", say::safe(&path.display().to_string())),
             Err(error) => reason = error.message(),
@@ -447,6 +514,8 @@ fn text_states<B: Machine>(
         let mut stages = model.stages(h, w, &lengths);
         drop(stages.take_text_encoder());
         stages.admit(backend)?;
+        expected(backend, &stages, request, &lengths, progress)?;
+        progress.detail(&backend.plan_text(&stages));
         let states = request
             .text_in
             .iter()
@@ -462,6 +531,8 @@ fn text_states<B: Machine>(
     let lengths: Vec<usize> = ids.iter().map(Vec::len).collect();
     let mut stages = model.stages(h, w, &lengths);
     stages.admit(backend)?;
+    expected(backend, &stages, request, &lengths, progress)?;
+    progress.detail(&backend.plan_text(&stages));
     let prompts: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
     let spec = stages.take_text_encoder();
     let (states, took) = progress

@@ -1,8 +1,5 @@
 //! The commands that run one stage alone.
 
-use std::io::IsTerminal;
-use std::path::Path;
-
 use moss_reference::backend::Tensor as _;
 use moss_reference::model::TOKEN_SIDE;
 use moss_reference::model::text_encoder::{self, TextEncoder};
@@ -12,9 +9,9 @@ use moss_reference::run;
 use crate::commands::generate::latents;
 use crate::error::{CliError, Result};
 use crate::files::npy;
-use crate::files::output::{Destination, refuse_shared};
-use crate::files::record::{self, RECORD_KEYWORD, read_texts, write_png};
-use crate::machine::{self, Machine, Work};
+use crate::files::output::{Destination, Kind, refuse_shared};
+use crate::files::record::write_png;
+use crate::machine::{self, Machine};
 use crate::model::{self, Source};
 use crate::options::check::{MAX_PIXELS, MAX_SIDE};
 use crate::options::{DecodeArgs, EncodeArgs, PromptArgs, TokenizeArgs};
@@ -31,7 +28,7 @@ fn required_prompt(args: &PromptArgs) -> Result<String> {
 /// What stops it.
 pub(crate) fn tokenize(args: &TokenizeArgs) -> Result<()> {
     let prompt = required_prompt(&args.prompt)?;
-    let progress = Progress::new(false);
+    let progress = Progress::new(args.quiet, false);
     let tokenizer = Source::new(args.model.as_deref()).tokenizer()?;
     let encoded =
         model::encode_prompt(&tokenizer, "prompt", &prompt, args.prompt.max_seq, |w| progress.warn(w))?;
@@ -45,14 +42,14 @@ pub(crate) fn tokenize(args: &TokenizeArgs) -> Result<()> {
 /// # Errors
 /// What stops it; nothing is written then.
 pub(crate) fn encode(args: &EncodeArgs) -> Result<()> {
-    let mut progress = Progress::new(args.model.quiet);
-    let destination = Destination::check("-o", &args.output)?;
+    let mut progress = Progress::new(args.model.quiet, args.model.verbose);
+    let destination = Destination::check("-o", &args.output, Kind::Array, args.overwrite.existing())?;
     let inputs: Vec<_> = args.prompt.prompt_file.iter().map(|path| ("--prompt-file", &**path)).collect();
     refuse_shared(&[&destination], &inputs, args.model.model.as_deref())?;
     let prompt = required_prompt(&args.prompt)?;
     let source = Source::new(args.model.model.as_deref());
     let opened = machine::open(&args.model, &progress)?;
-    opened.run(Encode { args, prompt, source, destination }, &mut progress)
+    opened.run(Encode { args, prompt, source, destination }, &mut progress, Encode::on, Encode::on)
 }
 
 /// A checked `moss encode`.
@@ -63,7 +60,7 @@ struct Encode<'a> {
     destination: Destination,
 }
 
-impl Work for Encode<'_> {
+impl Encode<'_> {
     fn on<B: Machine>(self, backend: &B, progress: &mut Progress) -> Result<()> {
         let Self { args, prompt, source, destination } = self;
         let (config, weights) = source.text_encoder()?;
@@ -88,8 +85,8 @@ impl Work for Encode<'_> {
 /// # Errors
 /// What stops it; nothing is written then.
 pub(crate) fn decode(args: &DecodeArgs) -> Result<()> {
-    let mut progress = Progress::new(args.model.quiet);
-    let destination = Destination::check("-o", &args.output)?;
+    let mut progress = Progress::new(args.model.quiet, args.model.verbose);
+    let destination = Destination::check("-o", &args.output, Kind::Picture, args.overwrite.existing())?;
     refuse_shared(&[&destination], &[("--latent-in", &args.latent_in)], args.model.model.as_deref())?;
     let (array, h, w) = latents("--latent-in", &args.latent_in, None)?;
     let (height, width) = (h * TOKEN_SIDE, w * TOKEN_SIDE);
@@ -98,7 +95,8 @@ pub(crate) fn decode(args: &DecodeArgs) -> Result<()> {
         return Err(CliError::Failed(format!("--latent-in {path}: {width}x{height} pixels are too many")));
     }
     let opened = machine::open(&args.model, &progress)?;
-    opened.run(Decode { args, data: array.data, h, w, destination }, &mut progress)
+    let decode = Decode { args, data: array.data, h, w, destination };
+    opened.run(decode, &mut progress, Decode::on, Decode::on)
 }
 
 /// A checked `moss decode` of `h * w` latents.
@@ -110,7 +108,7 @@ struct Decode<'a> {
     destination: Destination,
 }
 
-impl Work for Decode<'_> {
+impl Decode<'_> {
     fn on<B: Machine>(self, backend: &B, progress: &mut Progress) -> Result<()> {
         let Self { args, data, h, w, destination } = self;
         let (height, width) = (h * TOKEN_SIDE, w * TOKEN_SIDE);
@@ -126,25 +124,4 @@ impl Work for Decode<'_> {
         progress.line(&format!("done: {} {width}x{height}", args.output.display()));
         Ok(())
     }
-}
-
-/// `moss inspect`: the text chunks of a picture on stdout.
-///
-/// # Errors
-/// A failure that names the file.
-pub(crate) fn inspect(file: &Path) -> Result<()> {
-    let texts = read_texts(file).map_err(|reason| CliError::failed(file.display(), reason))?;
-    if texts.is_empty() {
-        return Err(CliError::failed(file.display(), "no text in this picture"));
-    }
-    let on_terminal = std::io::stdout().is_terminal();
-    let mut all = String::new();
-    for (keyword, text) in texts {
-        let text = if keyword == RECORD_KEYWORD { record::indented(&text) } else { text };
-        let text = format!("{keyword}: {text}");
-        // A file piped on is as it is; a terminal obeys control characters.
-        let lines = text.split('\n').map(|line| if on_terminal { say::safe(line) } else { line.into() });
-        lines.for_each(|line| all += &(line + "\n"));
-    }
-    say::out(&all)
 }

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Most bytes of a prompt: far beyond what a model reads, and soon encoded.
 pub(crate) const PROMPT: u64 = 16 << 20;
@@ -11,11 +12,20 @@ pub(crate) const PICTURE: u64 = 128 << 20;
 /// Most bytes of an array: text states of 32768 tokens, f64.
 pub(crate) const ARRAY: u64 = 1 << 30;
 
-/// A regular file's bytes; with `streams` also those of a pipe or a device.
+/// Whether standard input was read: it gives its bytes once.
+static STANDARD_INPUT: AtomicBool = AtomicBool::new(false);
+
+/// A regular file's bytes, or those of standard input for `-`; with `streams` also those of a pipe or a device.
 ///
 /// # Errors
 /// What is wrong with it, without its name.
 pub(crate) fn read(path: &Path, limit: u64, streams: bool) -> Result<Vec<u8>, String> {
+    if path == Path::new("-") {
+        return match STANDARD_INPUT.swap(true, Ordering::Relaxed) {
+            true => Err("standard input can be read for one option only".into()),
+            false => read_stream(std::io::stdin().lock(), limit),
+        };
+    }
     let meta = fs::metadata(path).map_err(|error| error.to_string())?;
     if meta.is_dir() {
         return Err("is a folder, a file expected".into());

@@ -2,6 +2,8 @@
 
 pub(crate) mod again;
 pub(crate) mod input;
+pub(crate) mod naming;
 pub(crate) mod npy;
 pub(crate) mod output;
+pub(crate) mod place;
 pub(crate) mod record;

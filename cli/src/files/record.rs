@@ -130,6 +130,9 @@ pub(crate) fn write_png(
     writer.finish().map_err(std::io::Error::other)
 }
 
+/// Most bytes of a picture's compressed texts together once they are unpacked; ours are not compressed.
+const UNPACKED: usize = 16 << 20;
+
 /// The text chunks of a PNG, `(keyword, text)`: those in Latin-1, plain and compressed, then those in UTF-8.
 ///
 /// # Errors
@@ -141,7 +144,8 @@ pub(crate) fn read_texts(path: &Path) -> Result<Vec<(String, String)>, String> {
     }
     let damaged = |error: png::DecodingError| match error {
         png::DecodingError::IoError(_) => "the file is cut short".to_string(),
-        error => format!("the file is damaged: {error}"),
+        png::DecodingError::LimitsExceeded => "the texts in the file are too long".into(),
+        _ => "the file is damaged".into(),
     };
     let mut options = png::DecodeOptions::default();
     // Else a text with a wrong sum would be left out without a word.
@@ -151,12 +155,27 @@ pub(crate) fn read_texts(path: &Path) -> Result<Vec<(String, String)>, String> {
     // Chunks may also follow the pixels.
     reader.finish().map_err(damaged)?;
     let info = reader.info();
-    let plain = info.uncompressed_latin1_text.iter().map(|t| (t.keyword.clone(), Ok(t.text.clone())));
-    let compressed = info.compressed_latin1_text.iter().map(|t| (t.keyword.clone(), t.get_text()));
-    let utf8 = info.utf8_text.iter().map(|t| (t.keyword.clone(), t.get_text()));
-    let all = plain.chain(compressed).chain(utf8);
-    all.map(|(keyword, text)| Ok((keyword, text.map_err(|error| format!("the file is damaged: {error}"))?)))
-        .collect()
+    let mut texts = Vec::new();
+    for chunk in &info.uncompressed_latin1_text {
+        texts.push((chunk.keyword.clone(), chunk.text.clone()));
+    }
+    let mut left = UNPACKED;
+    let too_long = || format!("the texts in the file unpack to more than {} MiB", UNPACKED >> 20);
+    for chunk in &info.compressed_latin1_text {
+        let mut chunk = chunk.clone();
+        chunk.decompress_text_with_limit(left).map_err(|_| too_long())?;
+        let text = chunk.get_text().map_err(damaged)?;
+        left = left.saturating_sub(text.len());
+        texts.push((chunk.keyword, text));
+    }
+    for chunk in &info.utf8_text {
+        let mut chunk = chunk.clone();
+        chunk.decompress_text_with_limit(left).map_err(|_| too_long())?;
+        let text = chunk.get_text().map_err(damaged)?;
+        left = left.saturating_sub(if chunk.compressed { text.len() } else { 0 });
+        texts.push((chunk.keyword, text));
+    }
+    Ok(texts)
 }
 
 /// JSON with one field a line; what is no JSON stays as it is.

@@ -170,15 +170,31 @@ pub(crate) fn progress(option: &str, value: f64) -> Result<f64> {
     }
 }
 
-/// `--vram-budget` in bytes.
+/// Bytes of a size: a number of GiB, or one with a unit (TiB, GiB, MiB, KiB; TB, GB, MB, kB of powers of ten).
 ///
 /// # Errors
-/// A usage error that shows the value.
-pub(crate) fn vram_budget(gib: f64) -> Result<u64> {
-    if gib.is_finite() && gib > 0.0 {
-        Ok((gib * f64::from(1 << 30)) as u64)
-    } else {
-        Err(CliError::Usage(format!("--vram-budget: {gib}, a finite number of GiB above 0 expected")))
+/// What was expected.
+pub(crate) fn bytes(text: &str) -> std::result::Result<u64, String> {
+    let text = text.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len()));
+    let unit = match unit.to_ascii_lowercase().as_str() {
+        "" | "g" | "gib" => f64::from(1 << 30),
+        "kib" => f64::from(1 << 10),
+        "m" | "mib" => f64::from(1 << 20),
+        "tib" => f64::from(1 << 20) * f64::from(1 << 20),
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "tb" => 1e12,
+        _ => return Err("a size as 8GiB, 6000MiB or 6.5 (in GiB) expected".into()),
+    };
+    let number: f64 = number
+        .trim_end()
+        .parse()
+        .map_err(|_| "a size as 8GiB, 6000MiB or 6.5 (in GiB) expected".to_string())?;
+    match (number * unit) as u64 {
+        0 => Err("more than 0 bytes expected".into()),
+        bytes => Ok(bytes),
     }
 }
 

@@ -1,19 +1,26 @@
-//! The command line: options and how it is read; their checks are in [`check`].
+//! The command line: options; how they are read is in [`parse`], their checks are in [`check`].
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
 pub(crate) mod check;
+mod help;
+mod parse;
+
+pub(crate) use help::{BEGIN, VERSION};
+pub(crate) use parse::{command, complaint, parse};
 
 use crate::error::{CliError, Result};
 
-/// Makes pictures with MOSS-Image. Without a command: `moss --prompt TEXT -o FILE.png`.
+/// Makes pictures with MOSS-Image on AMD Radeon GPUs and on CPUs
 #[derive(Parser, Debug)]
-#[command(name = "moss", version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(name = "moss", version = help::VERSION, before_help = help::BEGIN, after_help = help::AFTER)]
+#[command(override_usage = help::USAGE, help_template = help::TEMPLATE, max_term_width = 110)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Cli {
     /// A stage of its own, or a look at a picture.
     #[command(subcommand)]
@@ -23,35 +30,43 @@ pub(crate) struct Cli {
     pub generate: GenerateArgs,
 }
 
-/// Stages on their own.
+/// What the program does beside making pictures.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Print the token ids of a prompt.
+    /// Print how a picture was made
+    Inspect(InspectArgs),
+    /// Print the token ids of a prompt
     Tokenize(TokenizeArgs),
-    /// Run the text encoder and write its states.
+    /// Run the text encoder alone and write its states
     Encode(EncodeArgs),
-    /// Decode latents to a picture.
+    /// Decode latents to a picture
     Decode(DecodeArgs),
-    /// Check a backend against the definitions and the official pipeline's results.
+    /// Check a backend against the definitions and the official pipeline's results
     Conformance(ConformanceArgs),
-    /// Print the generation record in a picture.
-    Inspect {
-        /// A PNG that moss wrote.
-        file: PathBuf,
+    /// Print a script that completes commands and options in a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, of moss or of one of its commands
+    Man {
+        /// The command
+        command: Option<String>,
     },
 }
 
 /// Which machine runs the model.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackendName {
-    /// The CPU reference.
-    Cpu,
-    /// An AMD GPU through the HIP runtime.
-    Hip,
-    /// The same as hip.
-    Rocm,
-    /// The best that this machine has; says which and why.
+    // Comments, for their docs would be lines of the help.
+    // A supported GPU, else the CPU; says which and why.
     Best,
+    // The CPU reference.
+    Cpu,
+    // An AMD GPU through the HIP runtime.
+    Hip,
+    // The same as hip.
+    Rocm,
 }
 
 /// A number for clap, whose own words for a bad one are Rust's.
@@ -74,32 +89,63 @@ fn count<T: FromStr>(text: &str) -> std::result::Result<T, String> {
 #[command(next_help_heading = "Model and machine")]
 pub(crate) struct ModelArgs {
     /// A MOSS-Image Base or SFT folder (default: the small demo model inside this program)
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, env = "MOSS_MODEL", value_name = "DIR")]
     pub model: Option<PathBuf>,
-    /// What runs the model
-    #[arg(long, value_enum, default_value = "best", ignore_case = true)]
+    /// What runs the model: `best` takes a supported GPU when there is one, else the CPU, with a warning; rocm is hip
+    #[arg(long, env = "MOSS_BACKEND", value_name = "NAME", value_enum, default_value = "best")]
+    #[arg(ignore_case = true)]
     pub backend: BackendName,
     /// Threads of the cpu backend (default: one a core); the result does not depend on it
-    #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
+    #[arg(long, env = "MOSS_THREADS", value_name = "N", value_parser = count::<usize>)]
+    #[arg(allow_hyphen_values = true)]
     pub threads: Option<usize>,
-    /// The GPU: its number, its PCI address or part of its name (default: the best discrete one that is supported)
-    #[arg(long, value_name = "N|NAME|PCI")]
+    /// The GPU: its number, PCI address, architecture (gfx1100) or part of its name (default: the best that is supported)
+    #[arg(long, env = "MOSS_DEVICE", value_name = "GPU")]
     pub device: Option<String>,
-    /// Most device memory to use, in GiB; the result does not depend on it
-    #[arg(long, value_name = "GIB", value_parser = number::<f64>, allow_negative_numbers = true)]
-    pub vram_budget: Option<f64>,
-    /// Which of the GPU's kernel sets to use
+    /// Most device memory to use: 8GiB, 6000MiB, or a number of GiB; the result does not depend on it
+    #[arg(long, env = "MOSS_VRAM_BUDGET", value_name = "SIZE", value_parser = check::bytes)]
+    #[arg(allow_hyphen_values = true)]
+    pub vram_budget: Option<u64>,
+    /// Which of the GPU's kernel sets to use; --list-devices names them
     #[arg(long, value_name = "NAME")]
     pub backend_impl: Option<String>,
     /// Seconds to wait for the GPU before it is given up (default 120)
-    #[arg(long, value_name = "N", value_parser = count::<u32>, allow_negative_numbers = true)]
+    #[arg(long, env = "MOSS_DEVICE_TIMEOUT", value_name = "N", value_parser = count::<u32>)]
+    #[arg(allow_hyphen_values = true)]
     pub device_timeout: Option<u32>,
     /// Print each launch on the GPU before it is made
     #[arg(long)]
     pub trace: bool,
-    /// No progress
-    #[arg(long)]
+    /// Say nothing but warnings and errors
+    #[arg(short, long, overrides_with = "verbose")]
     pub quiet: bool,
+    /// Also say what the run is made of: settings, tokens, memory plan
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// The first option given that only a GPU understands.
+    #[arg(skip)]
+    pub gpu_option: Option<GpuOption>,
+}
+
+/// An option that only a GPU understands, as the user gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GpuOption {
+    /// `--device`, or `MOSS_DEVICE` when it comes from the environment.
+    pub name: &'static str,
+    /// Whether it was typed; what is in the environment waits for a GPU.
+    pub typed: bool,
+}
+
+/// What becomes of files that are there.
+#[derive(Args, Debug, Clone, Copy, Default)]
+#[command(next_help_heading = "Files that are there already")]
+pub(crate) struct OverwriteArgs {
+    /// Replace any file; without it only pictures by pictures, arrays by arrays, and none that is read-only
+    #[arg(long, overrides_with = "no_clobber")]
+    pub force: bool,
+    /// Replace no file
+    #[arg(long)]
+    pub no_clobber: bool,
 }
 
 /// The text of a prompt, one way or another.
@@ -113,7 +159,7 @@ pub(crate) struct PromptArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
     pub prompt_file: Option<PathBuf>,
     /// Most text tokens of a prompt (default 4096); what is longer is cut, with a warning
-    #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = count::<usize>, allow_hyphen_values = true)]
     pub max_seq: Option<usize>,
 }
 
@@ -123,7 +169,7 @@ pub(crate) struct GenerateArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub prompt: PromptArgs,
-    /// What the picture should not show
+    /// What the picture should not show; `-` reads it from standard input
     #[arg(short, long, alias = "negative-prompt", value_name = "TEXT", allow_hyphen_values = true)]
     #[arg(help_heading = "Text")]
     pub negative: Option<OsString>,
@@ -131,23 +177,24 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "COND.npy[,UNCOND.npy]", conflicts_with_all = ["prompt", "prompt_file"])]
     #[arg(help_heading = "Text")]
     pub text_in: Option<String>,
-    /// The picture to write; this or --latent-out is required
-    #[arg(short, long = "output", value_name = "FILE.png", help_heading = "Picture")]
+    /// The picture to write; this or --latent-out is required. In a folder that is there it gets a name of its own; {prompt},
+    /// {seed} and {index} in a name are filled in; neither replaces a file. `-` is standard output
+    #[arg(short, long = "output", value_name = "FILE.png|DIR|-", help_heading = "Picture")]
     pub output: Option<PathBuf>,
     /// Width and height, multiples of 16 (default 1024x1024; the demo model's 128x128)
     #[arg(long, value_name = "WxH", allow_hyphen_values = true, conflicts_with_all = ["width", "height"])]
     #[arg(help_heading = "Picture")]
     pub size: Option<String>,
     /// Width in pixels
-    #[arg(short = 'W', long, value_name = "N", value_parser = count::<u32>, allow_negative_numbers = true)]
+    #[arg(short = 'W', long, value_name = "N", value_parser = count::<u32>, allow_hyphen_values = true)]
     #[arg(help_heading = "Picture")]
     pub width: Option<u32>,
     /// Height in pixels
-    #[arg(short = 'H', long, value_name = "N", value_parser = count::<u32>, allow_negative_numbers = true)]
+    #[arg(short = 'H', long, value_name = "N", value_parser = count::<u32>, allow_hyphen_values = true)]
     #[arg(help_heading = "Picture")]
     pub height: Option<u32>,
     /// Seed of the noise; -1 picks one (default 42)
-    #[arg(short, long, value_name = "N", value_parser = whole::<i128>, allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "N", value_parser = whole::<i128>, allow_hyphen_values = true)]
     #[arg(help_heading = "Picture")]
     pub seed: Option<i128>,
     /// Noise instead of the seed's, [128, h, w] or [1, 128, h, w]
@@ -156,7 +203,7 @@ pub(crate) struct GenerateArgs {
     /// Also write the final latents, [1, 128, h, w]; without -o nothing is decoded
     #[arg(long, value_name = "FILE.npy", help_heading = "Picture")]
     pub latent_out: Option<PathBuf>,
-    /// Make a picture again from its record
+    /// Make a picture again from its record; `-` reads it from standard input
     #[arg(long, value_name = "IMAGE.png", help_heading = "Picture")]
     pub from: Option<PathBuf>,
     /// No generation record in the picture
@@ -164,25 +211,25 @@ pub(crate) struct GenerateArgs {
     pub no_metadata: bool,
     /// Steps of the sampler (default 50; the demo model's 20)
     #[arg(long, alias = "num-inference-steps", value_name = "N", value_parser = whole::<i64>)]
-    #[arg(allow_negative_numbers = true, help_heading = "Sampling")]
+    #[arg(allow_hyphen_values = true, help_heading = "Sampling")]
     pub steps: Option<i64>,
     /// Scale of classifier-free guidance; 1 turns it off (default 3)
     #[arg(long, aliases = ["cfg-scale", "guidance-scale"], value_name = "X", value_parser = number::<f32>)]
-    #[arg(allow_negative_numbers = true, help_heading = "Sampling")]
+    #[arg(allow_hyphen_values = true, help_heading = "Sampling")]
     pub cfg: Option<f32>,
     /// Shift of the schedule (default 5)
-    #[arg(long, value_name = "X", value_parser = number::<f64>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", value_parser = number::<f64>, allow_hyphen_values = true)]
     #[arg(help_heading = "Sampling")]
     pub shift: Option<f64>,
     /// DiT blocks, by number, that the pass with the negative prompt leaves out; "" for none (default 22)
     #[arg(long, value_name = "LIST", allow_hyphen_values = true, help_heading = "Sampling")]
     pub skip_layers: Option<String>,
     /// Progress (0 to 1) from which they are left out (default 0)
-    #[arg(long, value_name = "X", value_parser = number::<f64>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", value_parser = number::<f64>, allow_hyphen_values = true)]
     #[arg(help_heading = "Sampling")]
     pub skip_start: Option<f64>,
     /// Progress at which they are used again (default 1)
-    #[arg(long, value_name = "X", value_parser = number::<f64>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", value_parser = number::<f64>, allow_hyphen_values = true)]
     #[arg(help_heading = "Sampling")]
     pub skip_stop: Option<f64>,
     /// The numerical tier; only `reference`
@@ -197,6 +244,12 @@ pub(crate) struct GenerateArgs {
     /// List the GPUs and whether each can be used
     #[arg(long, help_heading = "Model and machine")]
     pub list_devices: bool,
+    /// With --list-devices or --dry-run: one JSON document on standard output
+    #[arg(long, help_heading = "Model and machine")]
+    pub json: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub overwrite: OverwriteArgs,
     /// Options that front ends may send and this program cannot do yet.
     #[command(flatten)]
     pub unsupported: UnsupportedArgs,
@@ -248,6 +301,16 @@ unsupported! {
     preview = "preview",
 }
 
+/// Flags of `moss inspect`.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct InspectArgs {
+    /// A PNG that moss wrote; `-` is standard input
+    pub file: PathBuf,
+    /// One JSON document: the record and all texts of the picture
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Flags of `moss tokenize`.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct TokenizeArgs {
@@ -255,8 +318,11 @@ pub(crate) struct TokenizeArgs {
     #[allow(missing_docs)]
     pub prompt: PromptArgs,
     /// A MOSS-Image folder (default: the demo model)
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, env = "MOSS_MODEL", value_name = "DIR")]
     pub model: Option<PathBuf>,
+    /// Do not say how many tokens there are
+    #[arg(short, long)]
+    pub quiet: bool,
 }
 
 /// Flags of `moss encode`.
@@ -265,9 +331,12 @@ pub(crate) struct EncodeArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub prompt: PromptArgs,
-    /// The states to write, [L, width] f32 with bf16 values
+    /// The states to write, [L, width] f32 with bf16 values; `-` is standard output
     #[arg(short, long = "output", value_name = "STATES.npy", required = true, help_heading = "Text")]
     pub output: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub overwrite: OverwriteArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub model: ModelArgs,
@@ -276,12 +345,15 @@ pub(crate) struct EncodeArgs {
 /// Flags of `moss decode`.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct DecodeArgs {
-    /// Latents, [128, h, w] or [1, 128, h, w]
+    /// Latents, [128, h, w] or [1, 128, h, w]; `-` is standard input
     #[arg(long, value_name = "LATENT.npy", required = true)]
     pub latent_in: PathBuf,
-    /// The picture to write
+    /// The picture to write; `-` is standard output
     #[arg(short, long = "output", value_name = "FILE.png", required = true)]
     pub output: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub overwrite: OverwriteArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub model: ModelArgs,
@@ -301,51 +373,10 @@ pub(crate) struct ConformanceArgs {
     pub report: Vec<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs)]
+    pub overwrite: OverwriteArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
     pub model: ModelArgs,
-}
-
-/// Reads the command line.
-///
-/// # Errors
-/// Clap's error, also for help and version; [`complaint`] tells it in one line.
-pub(crate) fn parse(args: &[OsString]) -> std::result::Result<Cli, clap::Error> {
-    let text = |i: usize| args.get(i).and_then(|arg| arg.to_str()).unwrap_or_default();
-    // These take any text, so that a prompt can begin with a dash; a forgotten prompt must not swallow the next option.
-    for i in 1..args.len() {
-        if matches!(text(i), "--prompt" | "-p" | "--negative" | "-n") && is_option(text(i + 1)) {
-            let message = format!("{}: a text expected, the option {} found\n", text(i), text(i + 1));
-            return Err(Cli::command().error(ErrorKind::InvalidValue, message));
-        }
-    }
-    Cli::try_parse_from(args)
-}
-
-/// Whether the word is the name of an option of any command.
-fn is_option(word: &str) -> bool {
-    let command = Cli::command();
-    std::iter::once(&command).chain(command.get_subcommands()).flat_map(clap::Command::get_arguments).any(
-        |arg| {
-            let short = word.strip_prefix('-').and_then(|name| name.parse().ok());
-            let long = word.strip_prefix("--");
-            (short.is_some() && arg.get_short() == short) || (long.is_some() && arg.get_long() == long)
-        },
-    )
-}
-
-/// Clap's message without its usage block, on one line, with what may have been meant.
-pub(crate) fn complaint(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let mut blocks = text.split("\n\n").map(|block| block.split_whitespace().collect::<Vec<_>>().join(" "));
-    let message = blocks.next().unwrap_or_default().trim_start_matches("error: ").to_string();
-    let tip = blocks.find_map(|block| block.strip_prefix("tip: ").map(String::from));
-    let tip = tip.or(match error.kind() {
-        ErrorKind::InvalidSubcommand => Some("a prompt is given in quotes, behind --prompt".into()),
-        ErrorKind::ArgumentConflict if message.contains("subcommand") => {
-            Some("a subcommand's options are given behind it".into())
-        }
-        _ => None,
-    });
-    tip.map_or(message.clone(), |tip| format!("{message}; {tip}"))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ fn size(list: &[&str]) -> Result<(u32, u32)> {
 
 fn usage<T: std::fmt::Debug>(result: Result<T>) -> String {
     match result {
-        Err(CliError::Usage(message)) => message,
+        Err(error @ (CliError::Usage(_) | CliError::Option { .. })) => error.message(),
         other => panic!("a usage error expected, {other:?} found"),
     }
 }
@@ -46,9 +46,30 @@ fn numbers_are_checked() {
     assert!(usage(seed(1 << 64)).contains("--seed"));
     assert!(usage(progress("--skip-stop", 1.5)).contains("--skip-stop"));
     assert!(usage(max_seq(0)).contains("--max-seq"));
-    assert_eq!(vram_budget(1.5).unwrap(), 3 << 29);
-    assert!(usage(vram_budget(0.0)).contains("--vram-budget"));
-    assert!(usage(vram_budget(f64::INFINITY)).contains("inf"));
+}
+
+#[test]
+fn sizes_of_memory_have_units() {
+    for (text, size) in [
+        ("8GiB", 8 << 30),
+        ("6", 6 << 30),
+        ("6.5", 13 << 29),
+        ("6000MiB", 6000 << 20),
+        ("0.25 gib", 1 << 28),
+        ("1.5TiB", 3 << 39),
+        ("512KiB", 512 << 10),
+        ("8GB", 8_000_000_000),
+        ("500mb", 500_000_000),
+    ] {
+        assert_eq!(bytes(text).unwrap(), size, "{text}");
+    }
+    for text in ["", "GiB", "8XB", "inf", "nan", "8 GiB more", "1e400", "--trace", "eight"] {
+        let told = bytes(text);
+        assert!(told.is_err_and(|reason| reason.contains("8GiB")) || text == "1e400", "{text}");
+    }
+    for text in ["0", "-1", "-8GiB", "0.0000001KiB"] {
+        assert_eq!(bytes(text).unwrap_err(), "more than 0 bytes expected", "{text}");
+    }
 }
 
 #[test]
@@ -77,6 +98,10 @@ fn what_cannot_be_read_is_told_in_one_line_with_what_was_meant() {
         (&["encode", "--max-seq", "2.5"], "'--max-seq <N>': a whole number from 0 expected"),
         (&["--steps", "1.5"], "invalid value '1.5' for '--steps <N>': a whole number expected"),
         (&["--cfg", "three"], "invalid value 'three' for '--cfg <X>': a number expected"),
+        (&["--cfg", "-o", "a.png"], "--cfg: a value expected, the option -o found"),
+        (&["--guidance-scale", "-o", "a.png"], "--guidance-scale: a value expected, the option -o found"),
+        (&["--cfg"], "a value is required for '--cfg <X>' but none was supplied"),
+        (&["--vram-budget", "8XB"], "a size as 8GiB, 6000MiB or 6.5 (in GiB) expected"),
     ];
     for (list, expected) in cases {
         let found = refusal(list);
@@ -100,5 +125,45 @@ fn options_of_peers_are_refused_by_name() {
     for option in ["--lora", "--init-image", "--sampler"] {
         let cli = Cli::try_parse_from(["moss", option, "x"]).unwrap();
         assert!(usage(cli.generate.unsupported.check()).contains(option));
+    }
+}
+
+#[test]
+fn of_a_repeated_option_the_last_wins_also_through_an_alias_and_in_commands() {
+    let args = ["moss", "--steps", "1", "--num-inference-steps", "2", "--cfg-scale", "1", "--cfg", "4"];
+    let more = ["-p", "a", "--prompt", "b", "-q", "--quiet", "--backend", "hip", "--backend", "cpu"];
+    let all: Vec<OsString> = args.iter().chain(&more).map(OsString::from).collect();
+    let cli = parse(&all).unwrap();
+    assert_eq!((cli.generate.steps, cli.generate.cfg), (Some(2), Some(4.0)));
+    assert_eq!(cli.generate.prompt.prompt.unwrap(), "b");
+    assert_eq!(cli.generate.model.backend, BackendName::Cpu);
+    let cli =
+        parse(&["moss", "decode", "--latent-in", "a", "--latent-in", "b", "-o", "c"].map(OsString::from));
+    let Some(Command::Decode(args)) = cli.unwrap().command else { panic!() };
+    assert_eq!(args.latent_in, PathBuf::from("b"));
+    for (list, quiet) in [(["moss", "-v", "-q"], true), (["moss", "-q", "-v"], false)] {
+        let model = parse(&list.map(OsString::from)).unwrap().generate.model;
+        assert_eq!((model.quiet, model.verbose), (quiet, !quiet));
+    }
+}
+
+#[test]
+fn the_declarations_hold_together() {
+    command().debug_assert();
+}
+
+#[test]
+fn a_gpu_option_is_known_by_its_name() {
+    let first = |list: &[&str]| {
+        let args: Vec<OsString> = std::iter::once(&"moss").chain(list).map(OsString::from).collect();
+        parse(&args).unwrap().generate.model.gpu_option
+    };
+    assert_eq!(first(&["--threads", "2"]), None);
+    for (list, name) in [
+        (&["--trace"][..], "--trace"),
+        (&["--vram-budget", "6"], "--vram-budget"),
+        (&["--device-timeout", "9", "--device", "0"], "--device"),
+    ] {
+        assert_eq!(first(list), Some(GpuOption { name, typed: true }));
     }
 }

@@ -1,12 +1,15 @@
 //! What stays on the device, what is refused, and that neither a budget nor a slow or failing machine changes a picture.
 
-use crate::{Machine, cpu_pixels};
+use crate::{Machine, built, cpu_pixels};
 
 /// Two of the demo model's blocks fit beside the reserve, two slots and everything else; gibibytes.
 const SOME_BLOCKS: &str = "0.515";
 
 #[test]
 fn a_dry_run_prints_the_plan_and_writes_nothing() {
+    if !built(&["gfx1200"]) {
+        return;
+    }
     let machine = Machine::new("gfx1200");
     let text = machine.hip(&["--dry-run", "--vram-budget", "2"]).with(0).stdout;
     assert!(text.starts_with("memory: 2.00 GiB usable"), "{text}");
@@ -21,6 +24,9 @@ fn a_dry_run_prints_the_plan_and_writes_nothing() {
 
 #[test]
 fn some_blocks_on_the_device_and_some_streamed_give_the_same_picture() {
+    if !built(&["gfx1200"]) {
+        return;
+    }
     let machine = Machine::new("gfx1200").set("MOSS_EMULATE_STREAMS", "early-copies");
     let text = machine.hip(&["--dry-run", "--vram-budget", SOME_BLOCKS]).with(0).stdout;
     assert!(text.contains("2 of 7 blocks on the device") && text.contains("5 in host memory"), "{text}");
@@ -31,6 +37,9 @@ fn some_blocks_on_the_device_and_some_streamed_give_the_same_picture() {
 
 #[test]
 fn blocks_that_may_not_be_pinned_are_streamed_all_the_same() {
+    if !built(&["gfx1100"]) {
+        return;
+    }
     let machine = Machine::new("gfx1100").set("MOSS_EMULATE_FAIL_HOST_MALLOC", "1+");
     let ended = machine.hip(&["--vram-budget", SOME_BLOCKS]).with(0);
     assert!(ended.says("note: dit: the system refused to pin host memory"), "{}", ended.stderr);
@@ -40,6 +49,9 @@ fn blocks_that_may_not_be_pinned_are_streamed_all_the_same() {
 
 #[test]
 fn slow_copies_change_nothing() {
+    if !built(&["gfx1200"]) {
+        return;
+    }
     let machine = Machine::new("gfx1200").set("MOSS_EMULATE_COPY_GIBS", "0.05");
     machine.hip(&["--vram-budget", SOME_BLOCKS]).done();
     assert!(machine.pixels("out.png") == cpu_pixels());
@@ -47,6 +59,9 @@ fn slow_copies_change_nothing() {
 
 #[test]
 fn too_little_memory_is_refused_with_the_sizes_before_the_text_encoder() {
+    if !built(&["gfx1200"]) {
+        return;
+    }
     let budget = Machine::new("gfx1200");
     let device = Machine::new("gfx1200").set("MOSS_EMULATE_VRAM", "16MiB");
     for (machine, args, words) in [
