@@ -66,11 +66,12 @@ impl fmt::Display for DeviceInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "device {}: {} ({}, {} compute units, {}, PCI {}{})",
+            "device {}: {} ({}, {} compute unit{}, {}, PCI {}{})",
             self.index,
             self.name,
             self.arch,
             self.compute_units,
+            if self.compute_units == 1 { "" } else { "s" },
             human(self.memory),
             self.pci,
             if self.is_integrated() { ", integrated" } else { "" }
@@ -312,6 +313,12 @@ mod tests {
         );
         assert!(passed_over[1].contains("no code for gfx1030"), "{passed_over:?}");
         assert!(passed_over[2].ends_with("fewer compute units"), "{passed_over:?}");
+    }
+
+    #[test]
+    fn one_compute_unit_is_one() {
+        assert!(device(0, "a", "gfx1036", 1, 2).to_string().contains("gfx1036, 1 compute unit, "));
+        assert!(device(0, "a", "gfx1036", 2, 2).to_string().contains("gfx1036, 2 compute units, "));
     }
 
     #[test]
