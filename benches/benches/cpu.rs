@@ -6,6 +6,9 @@
 //! median over all runs, each against the peak measured right after it, since a shared machine's rate comes and goes. The
 //! two differ when something else runs on the machine; then only the second says how good the code is. Where the CPU adds
 //! products of bf16 pairs at twice the rate of fused multiply-adds, `linear` does so, and shares go beyond 100 %.
+//!
+//! What is timed is right: before each bench its result, at the timed size, is held bit for bit against that of a second set of
+//! instructions, or of another number of threads where the CPU has one set alone.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::cell::RefCell;
@@ -27,6 +30,7 @@ use moss_reference::model::dit::{self, Dit};
 use moss_reference::model::observe::{Event, Observer, Silent};
 use moss_reference::model::text_encoder::{self, TextEncoder};
 use moss_reference::model::vae::{self, Unit, UnitKind, Vae};
+use moss_reference::simd::Isa;
 
 /// Image and text tokens of the DiT block.
 const IMAGE: (usize, usize) = (16, 16);
@@ -134,6 +138,30 @@ fn report(c: &mut Criterion, name: &str, backend: &CpuBackend, flops: f64, mut o
     );
 }
 
+/// What a bench's result is held against.
+fn second(b: &CpuBackend) -> Result<CpuBackend, Box<dyn Error>> {
+    let other = Isa::available().into_iter().rfind(|isa| isa.name() != b.isa().name());
+    Ok(match other {
+        Some(isa) => CpuBackend::with_isa(isa, b.threads())?,
+        None => CpuBackend::with_isa(b.isa(), b.threads() + 1)?,
+    })
+}
+
+/// Holds the result of `run` on the timed backend against the second one's.
+fn check(
+    name: &str,
+    b: &CpuBackend,
+    run: impl Fn(&CpuBackend) -> Result<Vec<f32>, Box<dyn Error>>,
+) -> Result<(), Box<dyn Error>> {
+    let second = second(b)?;
+    let bits = |b| Ok::<_, Box<dyn Error>>(run(b)?.into_iter().map(f32::to_bits).collect::<Vec<_>>());
+    let (ours, other) = (bits(b)?, bits(&second)?);
+    match !ours.is_empty() && ours == other {
+        true => Ok(()),
+        false => Err(format!("{name}: {} and {} give other bits", b.describe(), second.describe()).into()),
+    }
+}
+
 /// Times what lies between the event that announces a block or layer and its tap.
 struct BlockTimer {
     name: &'static str,
@@ -195,12 +223,23 @@ fn dit_block(c: &mut Criterion, b: &CpuBackend, config: &ModelConfig) -> Result<
     let (h, w) = IMAGE;
     let tokens = h * w + TEXT;
     let checkpoint = open(Part::Transformer, &dit::tensors(config))?;
-    let dit = Dit::load(b, config, dit::stage_spec(config, checkpoint, tokens, usize::MAX))?;
-    let context = dit.context(b, &upload_bf16(b, &[TEXT, config.text_dim])?, h, w)?;
-    let latents = b.upload(HostData::F32(numbers(h * w * 128)), &[h * w, 128])?;
+    let load = |b: &CpuBackend| -> Result<_, Box<dyn Error>> {
+        let spec = dit::stage_spec(config, checkpoint.clone(), tokens, usize::MAX);
+        let dit = Dit::load(b, config, spec)?;
+        let context = dit.context(b, &upload_bf16(b, &[TEXT, config.text_dim])?, h, w)?;
+        let latents = b.upload(HostData::F32(numbers(h * w * 128)), &[h * w, 128])?;
+        Ok((dit, context, latents))
+    };
+    let name = format!("DiT block, {tokens} tokens");
+    check(&name, b, |b| {
+        let (dit, context, latents) = load(b)?;
+        let velocity = dit.velocity(b, &latents, 0.5, &[(&context, &[])], &mut Silent)?;
+        Ok(b.download(&velocity[0])?.to_f32())
+    })?;
+    let (dit, context, latents) = load(b)?;
     let (t, d, f) = (tokens as f64, config.dim as f64, config.ffn_dim as f64);
     let flops = 2.0 * t * (4.0 * d * d + 3.0 * d * f) + 4.0 * t * t * d;
-    report(c, &format!("DiT block, {tokens} tokens"), b, flops, || {
+    report(c, &name, b, flops, || {
         let mut timer = BlockTimer::new("block_00");
         dit.velocity(b, &latents, 0.5, &[(&context, &[])], &mut timer).expect("the block runs");
         timer.spent.expect("there is one block")
@@ -211,8 +250,15 @@ fn dit_block(c: &mut Criterion, b: &CpuBackend, config: &ModelConfig) -> Result<
 fn text_layers(c: &mut Criterion, b: &CpuBackend, config: &ModelConfig) -> Result<(), Box<dyn Error>> {
     let config = &config.text;
     let checkpoint = open(Part::TextEncoder, &text_encoder::tensors(config))?;
-    let encoder = TextEncoder::load(b, config, text_encoder::stage_spec(config, checkpoint, PROMPT))?;
+    let load = |b: &CpuBackend| {
+        TextEncoder::load(b, config, text_encoder::stage_spec(config, checkpoint.clone(), PROMPT))
+    };
     let ids: Vec<u32> = (0..PROMPT as u32).map(|i| i * 7 % 1000).collect();
+    check("text layers", b, |b| {
+        let states = load(b)?.encode(b, &[&ids], &mut Silent)?;
+        Ok(b.download(&states[0])?.to_f32())
+    })?;
+    let encoder = load(b)?;
     let (t, hidden) = (PROMPT as f64, config.hidden_size as f64);
     for (layer, kind) in config.layer_types.iter().enumerate() {
         let (name, mixer) = match kind {
@@ -246,22 +292,28 @@ fn attention(c: &mut Criterion, b: &CpuBackend, config: &ModelConfig) -> Result<
     let (heads, dim) = (config.dit.num_heads, config.dit.dim / config.dit.num_heads);
     let tokens = 1024 + TEXT;
     let width = heads * dim;
-    let [q, k, v] = [0; 3].map(|_| upload_bf16(b, &[tokens, width]));
-    let (q, k, v) = (q?, k?, v?);
     let scale = 1.0 / (dim as f64).sqrt();
     let flops = 4.0 * (tokens * tokens * width) as f64;
-    report(c, &format!("attention, {tokens} tokens"), b, flops, || {
-        let clock = Clock::start();
+    let upload = |b: &CpuBackend| -> Result<Vec<_>, BackendError> {
+        (0..3).map(|_| upload_bf16(b, &[tokens, width])).collect()
+    };
+    let run = |b: &CpuBackend, qkv: &[CpuTensor]| {
         b.attention(Attention {
-            q: &q,
-            k: &k,
-            v: &v,
+            q: &qkv[0],
+            k: &qkv[1],
+            v: &qkv[2],
             v_heads: Heads::packed(0, heads, dim),
             scale,
             causal: false,
             segments: &[tokens],
         })
-        .expect("it runs");
+    };
+    let name = format!("attention, {tokens} tokens");
+    check(&name, b, |b| Ok(b.download(&run(b, &upload(b)?)?)?.to_f32()))?;
+    let qkv = upload(b)?;
+    report(c, &name, b, flops, || {
+        let clock = Clock::start();
+        run(b, &qkv).expect("it runs");
         clock.spent()
     });
     Ok(())
@@ -292,9 +344,17 @@ fn vae_flops(config: &VaeConfig, h: usize, w: usize) -> f64 {
 fn vae_decode(c: &mut Criterion, b: &CpuBackend, config: &ModelConfig) -> Result<(), Box<dyn Error>> {
     let config = &config.vae;
     let checkpoint = open(Part::Vae, &vae::tensors(config))?;
-    let vae = Vae::load(b, config, vae::stage_spec(config, checkpoint, LATENT, LATENT))?;
-    let latents = b.upload(HostData::F32(numbers(LATENT * LATENT * 128)), &[LATENT * LATENT, 128])?;
+    let load = |b: &CpuBackend| -> Result<_, Box<dyn Error>> {
+        let vae = Vae::load(b, config, vae::stage_spec(config, checkpoint.clone(), LATENT, LATENT))?;
+        let latents = b.upload(HostData::F32(numbers(LATENT * LATENT * 128)), &[LATENT * LATENT, 128])?;
+        Ok((vae, latents))
+    };
     let name = format!("VAE decode, {0}x{0}", 16 * LATENT);
+    check(&name, b, |b| {
+        let (vae, latents) = load(b)?;
+        Ok(vae.decode(b, &latents, LATENT, &mut Silent)?)
+    })?;
+    let (vae, latents) = load(b)?;
     report(c, &name, b, vae_flops(config, LATENT, LATENT), || {
         let clock = Clock::start();
         vae.decode(b, &latents, LATENT, &mut Silent).expect("it decodes");
