@@ -19,10 +19,13 @@ impl Avx2 {
 }
 
 /// The bf16 bits of each lane, in the upper half of its 32 bits.
+///
+/// # Safety
+/// The CPU has AVX2.
 #[inline(always)]
 #[allow(unsafe_code)]
-fn bf16_bits(v: __m256) -> __m256i {
-    // SAFETY: only called from methods of `Avx2`, which exists only where the CPU has AVX2.
+unsafe fn bf16_bits(v: __m256) -> __m256i {
+    // SAFETY: the caller vouches for the CPU.
     unsafe {
         let bits = _mm256_castps_si256(v);
         let odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));

@@ -22,10 +22,13 @@ impl Avx512 {
 }
 
 /// The bf16 bits of each lane, in the upper half of its 32 bits.
+///
+/// # Safety
+/// The CPU has AVX-512F.
 #[inline(always)]
 #[allow(unsafe_code)]
-fn bf16_bits(v: __m512) -> __m512i {
-    // SAFETY: only called from methods of `Avx512`, which exists only where the CPU has AVX-512F.
+unsafe fn bf16_bits(v: __m512) -> __m512i {
+    // SAFETY: the caller vouches for the CPU.
     unsafe {
         let bits = _mm512_castps_si512(v);
         let odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -37,10 +40,13 @@ fn bf16_bits(v: __m512) -> __m512i {
 }
 
 /// The transpose of 16 rows of 16 elements of 32 bits.
+///
+/// # Safety
+/// The CPU has AVX-512F.
 #[inline(always)]
 #[allow(unsafe_code)]
-pub(super) fn transpose_pairs(r: [__m512i; 16]) -> [__m512i; 16] {
-    // SAFETY: only called where the CPU has AVX-512F.
+pub(super) unsafe fn transpose_pairs(r: [__m512i; 16]) -> [__m512i; 16] {
+    // SAFETY: the caller vouches for the CPU.
     unsafe {
         // Two rounds of interleaving give, in vector 4 g + j, elements j, j + 4, j + 8, j + 12 of rows 4 g to 4 g + 3, one
         // element a quarter; two rounds of moving quarters gather the four groups of rows.

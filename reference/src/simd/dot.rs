@@ -164,7 +164,8 @@ fn in_order() -> bool {
 }
 
 /// # Safety
-/// `whole`, a multiple of 32, elements can be read in each row; 16 numbers written at each of `whole / 2` strides.
+/// The CPU has AVX-512 BW; `whole`, a multiple of 32, elements can be read in each row; 16 numbers written at each of
+/// `whole / 2` strides.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[allow(unsafe_code)]
 unsafe fn pack(rows: &[&[bf16]; MAX_LANES], whole: usize, packed: *mut f32, stride: usize) -> Floor {
@@ -180,7 +181,9 @@ unsafe fn pack(rows: &[&[bf16]; MAX_LANES], whole: usize, packed: *mut f32, stri
             most = _mm512_max_epu16(most, bits);
             least = _mm512_min_epu16(least, _mm512_sub_epi16(bits, _mm512_set1_epi16(1)));
         }
-        for (j, v) in transpose_pairs(r).into_iter().enumerate() {
+        // SAFETY: the caller vouches for the CPU.
+        let columns = unsafe { transpose_pairs(r) };
+        for (j, v) in columns.into_iter().enumerate() {
             let v = _mm512_castsi512_ps(_mm512_rol_epi32(v, 16));
             // SAFETY: the caller vouches for the places.
             unsafe { _mm512_storeu_ps(packed.add((i / 2 + j) * stride), v) };
