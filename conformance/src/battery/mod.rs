@@ -18,7 +18,6 @@ use moss_reference::oracle::OracleBackend;
 
 use crate::bounded::Bounded;
 use crate::compare::{CompareError, Comparison, compare, same_bits};
-use crate::distance::relative_l2;
 use crate::row::{Row, Rule, Word};
 
 #[cfg(feature = "drawn")]
@@ -78,8 +77,6 @@ pub struct Summary {
     pub refused: usize,
     /// Elements compared in all.
     pub elements: usize,
-    /// The largest relative L2 distance of a case from the scalar oracle's result: 0 where its bits are demanded.
-    pub distance: f64,
     /// The case that used most of its budget against f64, and its comparison.
     pub worst: Option<(String, Comparison)>,
 }
@@ -95,7 +92,6 @@ impl Summary {
             cases: self.cases + other.cases,
             refused: self.refused + other.refused,
             elements: self.elements + other.elements,
-            distance: self.distance.max(other.distance),
             worst: if used(&other.worst) > used(&self.worst) { other.worst } else { self.worst },
         }
     }
@@ -182,7 +178,7 @@ pub fn run_served<B: Backend, C: Case>(
     stride: usize,
     refuses: &dyn Fn(&BackendError) -> bool,
 ) -> Result<Summary, BatteryError> {
-    let mut summary = Summary { op, cases: 0, refused: 0, elements: 0, distance: 0.0, worst: None };
+    let mut summary = Summary { op, cases: 0, refused: 0, elements: 0, worst: None };
     let mut to_skip = 0;
     for case in cases {
         if to_skip > 0 {
@@ -191,7 +187,10 @@ pub fn run_served<B: Backend, C: Case>(
         }
         let expected = case.expected();
         let values: Vec<f64> = expected.iter().map(|e| e.value).collect();
-        let oracle = result_of(&case, &OracleBackend)?;
+        let bits = match demand {
+            Demand::Bits => Some(result_of(&case, &OracleBackend)?),
+            Demand::Budget => None,
+        };
         for backend in backends {
             let name = format!("{}: {}", backend.describe(), case.name());
             let actual = match result_of(&case, backend) {
@@ -201,9 +200,8 @@ pub fn run_served<B: Backend, C: Case>(
                 }
                 result => result?,
             };
-            match demand {
-                Demand::Bits => same_bits(&name, &actual, &oracle)?,
-                Demand::Budget => summary.distance = summary.distance.max(relative_l2(&actual, &oracle)),
+            if let Some(bits) = &bits {
+                same_bits(&name, &actual, bits)?;
             }
             let comparison = compare(&name, &actual, &values, |i| expected[i].error)?;
             to_skip = stride - 1;
