@@ -180,6 +180,12 @@ impl<'a> Group<'a> {
             return self.cell_check(lane, offset, 1 << (offset & 1), access, who);
         }
         let end = offset + size;
+        if (offset | size) & 1 == 0 {
+            for cell in offset / 2..end / 2 {
+                self.cell_check(lane, 2 * cell, 3, access, who)?;
+            }
+            return Ok(());
+        }
         for cell in offset / 2..end.div_ceil(2) {
             let bytes = u8::from(2 * cell >= offset) | u8::from(2 * cell + 1 < end) << 1;
             self.cell_check(lane, 2 * cell, bytes, access, who)?;

@@ -133,39 +133,17 @@ impl Shadow {
         Ok(())
     }
 
-    /// Cells of the bytes from `at` to `stop` of a page: index, offset and which of the two bytes.
-    fn each(at: u64, stop: u64) -> impl Iterator<Item = (usize, u64, u8)> {
-        (at / 2..stop.div_ceil(2)).map(move |c| {
-            let low = u8::from(2 * c >= at);
-            let high = u8::from(2 * c + 1 < stop) << 1;
-            (c as usize % CELLS, 2 * c, low | high)
-        })
-    }
-
     /// The mark comes first and the look at others' marks second, here and in [`Shadow::write`]: of two
     /// threads at least one sees the other's.
     fn read(&self, page: &Page, at: u64, stop: u64, t: Toucher) -> Result<(), Race> {
         let readers = cells(&page.readers);
-        for (n, _, bytes) in Self::each(at, stop) {
-            let mine = pack(t, t.wave, bytes, false, t.signals);
-            let old = readers[n].load(Relaxed);
-            if old != mine && old != EVERYBODY {
-                let new = match unpack(old) {
-                    Some(c) if c.group != t.group => EVERYBODY,
-                    Some(c) if c.wave != t.wave && t.waits <= c.at => {
-                        pack(t, MANY, bytes | c.bytes, false, t.signals.max(c.at))
-                    }
-                    Some(_) if old | BYTES == mine | BYTES => mine | old & BYTES,
-                    _ => mine,
-                };
-                // A workgroup on another thread may have read meanwhile.
-                if readers[n].compare_exchange(old, new, SeqCst, SeqCst).is_err() {
-                    readers[n].store(EVERYBODY, SeqCst);
-                }
-            }
+        // What everybody reads needs no more marks.
+        let known = &readers[at as usize / 2 % CELLS..=(stop as usize - 1) / 2 % CELLS];
+        if known.iter().any(|c| c.load(Relaxed) != EVERYBODY) {
+            mark_reads(readers, at, stop, t);
         }
         let Some(writers) = page.writers.get() else { return Ok(()) };
-        for (n, offset, bytes) in Self::each(at, stop) {
+        for (n, offset, bytes) in each(at, stop) {
             self.against_writer(writers[n].load(SeqCst), offset, bytes, false, t)?;
         }
         Ok(())
@@ -182,7 +160,7 @@ impl Shadow {
 
     fn write(&self, page: &Page, at: u64, stop: u64, atomic: bool, t: Toucher) -> Result<(), Race> {
         let writers = cells(&page.writers);
-        for (n, offset, bytes) in Self::each(at, stop) {
+        for (n, offset, bytes) in each(at, stop) {
             let mine = pack(t, t.wave, bytes, atomic, t.signals);
             // The other byte's mark of the same wave stays.
             let before = writers[n].load(Relaxed);
@@ -191,7 +169,7 @@ impl Shadow {
             self.against_writer(old, offset, bytes, atomic, t)?;
         }
         let Some(readers) = page.readers.get() else { return Ok(()) };
-        for (n, offset, bytes) in Self::each(at, stop) {
+        for (n, offset, bytes) in each(at, stop) {
             let old = readers[n].load(SeqCst);
             match unpack(old) {
                 _ if old == EVERYBODY && self.synchronised(t.group, t.wave) => {}
@@ -209,6 +187,37 @@ impl Shadow {
     fn unordered(&self, c: &Cell, t: Toucher) -> bool {
         let apart = if c.group == t.group { c.wave != t.wave && t.waits <= c.at } else { true };
         apart && !(self.synchronised(c.group, c.wave) && self.synchronised(t.group, t.wave))
+    }
+}
+
+/// Cells of the bytes from `at` to `stop` of a page: index, offset and which of the two bytes.
+fn each(at: u64, stop: u64) -> impl Iterator<Item = (usize, u64, u8)> {
+    (at / 2..stop.div_ceil(2)).map(move |c| {
+        let low = u8::from(2 * c >= at);
+        let high = u8::from(2 * c + 1 < stop) << 1;
+        (c as usize % CELLS, 2 * c, low | high)
+    })
+}
+
+/// Adds a wave to the readers of its cells.
+fn mark_reads(readers: &[AtomicU64], at: u64, stop: u64, t: Toucher) {
+    for (n, _, bytes) in each(at, stop) {
+        let mine = pack(t, t.wave, bytes, false, t.signals);
+        let old = readers[n].load(Relaxed);
+        if old != mine && old != EVERYBODY {
+            let new = match unpack(old) {
+                Some(c) if c.group != t.group => EVERYBODY,
+                Some(c) if c.wave != t.wave && t.waits <= c.at => {
+                    pack(t, MANY, bytes | c.bytes, false, t.signals.max(c.at))
+                }
+                Some(_) if old | BYTES == mine | BYTES => mine | old & BYTES,
+                _ => mine,
+            };
+            // A workgroup on another thread may have read meanwhile.
+            if readers[n].compare_exchange(old, new, SeqCst, SeqCst).is_err() {
+                readers[n].store(EVERYBODY, SeqCst);
+            }
+        }
     }
 }
 

@@ -80,6 +80,7 @@ fn operand(
 }
 
 /// Element `k` of row or column `n` of an operand of `depth` k that starts at register `first`.
+#[inline(always)]
 fn element(w: &Wave, g: &Group<'_>, first: u8, n: usize, k: u32, bits: u32, depth: u32) -> u32 {
     // gfx11: every lane n % 16 holds all k. gfx12: lane n + 16 holds the upper half of k.
     let half = depth / 2;
