@@ -369,7 +369,7 @@ fn bomb(international: bool) -> Vec<u8> {
     let mut encoder = png::Encoder::new(&mut bytes, 1, 1);
     if international {
         let mut chunk = png::text_metadata::ITXtChunk::new("moss", unpacked.repeat(1 << 8));
-        chunk.compress_text().unwrap();
+        chunk.compressed = true;
         let mut writer = encoder.write_header().unwrap();
         writer.write_text_chunk(&chunk).unwrap();
         writer.write_image_data(&[0]).unwrap();
