@@ -35,6 +35,7 @@ pub(crate) fn listen() -> Result<()> {
             let first = SIGNAL.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst).is_ok();
             if first && COMPUTING.load(Ordering::SeqCst) {
                 tell("stopping after this block");
+                std::thread::spawn(end_when_blocked);
             } else {
                 end();
             }
@@ -75,6 +76,22 @@ fn end() -> ! {
     std::process::exit(status().into())
 }
 
+/// After a signal: ends the program at once when a call of the GPU's runtime does not come back, so that the block will not end.
+fn end_when_blocked() {
+    loop {
+        std::thread::sleep(Duration::from_millis(100));
+        if moss_hip::is_blocked(Duration::from_millis(500)) {
+            end();
+        }
+    }
+}
+
+/// Says why the process is about to end, and removes its temporaries: the caller ends it.
+pub(crate) fn last_words(reason: &str) {
+    remove(&TEMPORARIES.lock().unwrap_or_else(PoisonError::into_inner));
+    tell(&format!("moss: {reason}"));
+}
+
 /// Removes files and folders, as far as they are there.
 fn remove(paths: &[PathBuf]) {
     for path in paths {
@@ -83,10 +100,11 @@ fn remove(paths: &[PathBuf]) {
 }
 
 /// Says a line, but does not wait for a stderr that nobody reads.
-fn tell(text: &'static str) {
+fn tell(text: &str) {
     let (said, wait) = mpsc::channel();
+    let text = text.to_owned();
     std::thread::spawn(move || {
-        say::line(text);
+        say::line(&text);
         let _ = said.send(());
     });
     let _ = wait.recv_timeout(Duration::from_millis(200));

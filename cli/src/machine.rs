@@ -10,6 +10,7 @@ use moss_reference::run::Stages;
 use moss_reference::simd::Isa;
 
 use crate::error::{CliError, Result};
+use crate::interrupt;
 use crate::options::{BackendName, ModelArgs, check};
 use crate::plan::Memory;
 use crate::progress::Progress;
@@ -229,6 +230,7 @@ fn hip_options(args: &ModelArgs) -> Result<Options> {
         implementation: args.backend_impl.clone(),
         trace: args.trace,
         wait_limit,
+        last_words: |error| interrupt::last_words(&error.to_string()),
         ..default
     })
 }

@@ -13,7 +13,7 @@ use moss_kernels::Launch;
 use moss_reference::backend::shapes;
 use moss_reference::backend::{DType, HostData, StageSpec, Tensor as _};
 
-use crate::device::{Device, Event, Place};
+use crate::device::{Device, Event};
 use crate::discover::{self, DeviceInfo, Listing};
 use crate::error::Error;
 use crate::host::Host;
@@ -24,13 +24,12 @@ use crate::stage::{self, Engine, HipStage, StageInner};
 use crate::stream::{Feeder, HostBytes};
 use crate::sys::Standing;
 use crate::tensor::{HipTensor, Storage};
+use crate::trail::{Owner, Place};
+use crate::watch;
 use crate::weights::StageImages;
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Launches between two marks; the host runs at most two marks ahead of the device, so that a wait is short and names the
-/// kernels that are really running, and a desktop on the same GPU gets its turns.
-const LAUNCHES_PER_MARK: usize = 64;
 /// Host memory that uploads and downloads pass through.
 const STAGING: usize = 4 << 20;
 
@@ -45,9 +44,11 @@ pub struct Options {
     pub pinned_budget: Option<u64>,
     /// `--backend-impl`: a kernel set; `None` takes the device's default.
     pub implementation: Option<String>,
-    /// Longest wait for the device before it is given up.
+    /// Longest wait for the device before it is given up, and longest call of the runtime.
     pub wait_limit: Duration,
-    /// Print each launch before it is made.
+    /// Called in a thread of its own when a call of the runtime does not come back: the process ends with status 1 after it.
+    pub last_words: fn(&Error),
+    /// Print each launch before it is made, and wait for it.
     pub trace: bool,
     /// Give every tensor memory of its own and of its own size, so that a tool that knows allocations sees what lies past a
     /// tensor or was never written; slow, and over the plan.
@@ -62,6 +63,7 @@ impl Default for Options {
             pinned_budget: None,
             implementation: None,
             wait_limit: Duration::from_secs(120),
+            last_words: |error| eprintln!("{error}"),
             trace: false,
             exact_memory: false,
         }
@@ -87,15 +89,6 @@ struct Staging {
     in_use: bool,
 }
 
-/// Marks in the compute stream.
-struct Marks {
-    launches: usize,
-    events: [Event; 2],
-    /// Whether each was recorded.
-    recorded: [bool; 2],
-    next: usize,
-}
-
 /// The HIP backend on one device.
 pub struct HipBackend {
     pub(crate) engine: Arc<Engine>,
@@ -107,7 +100,6 @@ pub struct HipBackend {
     options: Options,
     passed_over: Vec<String>,
     staging: RefCell<Staging>,
-    marks: RefCell<Marks>,
     stages: RefCell<Vec<Weak<StageInner>>>,
     notes: RefCell<Vec<String>>,
     /// Of the run that was admitted last.
@@ -144,6 +136,7 @@ impl HipBackend {
         }
         let archs: Vec<String> = sets.iter().map(|(arch, _)| (*arch).to_owned()).collect();
         host.check_override(&archs)?;
+        watch::start(options.wait_limit, options.last_words)?;
         let (api, devices) = discover::devices(&host)?;
         let listed = discover::judge(&devices, sets);
         let (chosen, passed_over) = discover::choose(&listed, sets, options.device.as_deref())?;
@@ -173,8 +166,6 @@ impl HipBackend {
             copied: device.event()?,
             in_use: false,
         };
-        let marks =
-            Marks { launches: 0, events: [device.event()?, device.event()?], recorded: [false; 2], next: 0 };
         Ok(Self {
             pool: Pool::new(device.clone(), options.exact_memory),
             engine: Arc::new(Engine { device, compute, feeder, host }),
@@ -184,7 +175,6 @@ impl HipBackend {
             options,
             passed_over: Vec::new(),
             staging: RefCell::new(staging),
-            marks: RefCell::new(marks),
             stages: RefCell::default(),
             notes: RefCell::default(),
             plan: RefCell::default(),
@@ -292,15 +282,12 @@ impl HipBackend {
         let (memory, limits) = (self.memory()?, self.limits());
         let held = self.held() + self.pool.live();
         let budget = limits.budget.map(|budget| budget.saturating_sub(held));
-        let capacity = match (memory.free(), budget) {
-            (Some(free), Some(budget)) => free.min(budget),
-            (Some(bytes), None) | (None, Some(bytes)) => bytes,
-            (None, None) => return Err(crate::memory::Refusal::Unknown.into()),
-        };
         let limits = Limits { budget, ..limits };
-        let mut notes = self.notes.borrow_mut();
-        let stage = StageInner::load(&self.engine, spec, &memory, &limits, capacity, &mut notes)?;
-        let stage = Arc::new(stage);
+        let capacity = memory.capacity(&limits)?;
+        let (mut notes, make_room) = (Vec::new(), || self.make_room());
+        let stage = StageInner::load(&self.engine, spec, &memory, &limits, capacity, &make_room, &mut notes);
+        self.notes.borrow_mut().append(&mut notes);
+        let stage = Arc::new(stage?);
         self.stages.borrow_mut().push(Arc::downgrade(&stage));
         let mut place = self.engine.device.place();
         *place = Place { stage: spec.name, ..Place::default() };
@@ -343,11 +330,11 @@ impl HipBackend {
 
     fn upload_bytes(&self, bytes: &[u8], to: &HipTensor) -> Result<()> {
         assert_eq!(bytes.len() as u64, to.bytes(), "upload: bytes of the tensor");
-        self.engine.device.place().copy = "upload";
+        self.engine.device.place().copying("upload");
         let staging = &mut *self.staging.borrow_mut();
         for (i, part) in bytes.chunks(STAGING).enumerate() {
             if staging.in_use {
-                staging.copied.wait()?;
+                staging.copied.wait_after_launches()?;
             }
             let stage = &mut staging.bytes.as_mut_slice()[..part.len()];
             stage.copy_from_slice(part);
@@ -361,7 +348,7 @@ impl HipBackend {
     }
 
     fn download_bytes(&self, from: &HipTensor) -> Result<Vec<u8>> {
-        self.engine.device.place().copy = "download";
+        self.engine.device.place().copying("download");
         let mut bytes = vec![0u8; from.bytes() as usize];
         let staging = &mut *self.staging.borrow_mut();
         for (i, part) in bytes.chunks_mut(STAGING).enumerate() {
@@ -371,7 +358,7 @@ impl HipBackend {
             // them runs before this one in the same stream.
             unsafe { self.engine.compute.copy_to_host(stage, at)? };
             self.engine.compute.record(&staging.copied)?;
-            staging.copied.wait()?;
+            staging.copied.wait_after_launches()?;
             part.copy_from_slice(stage);
         }
         staging.in_use = false;
@@ -389,19 +376,14 @@ impl HipBackend {
         // by later work of the same stream.
         unsafe { self.engine.compute.launch(function, kernel, grid, block, launch.lds(), launch.args())? };
         self.launches.set(self.launches.get() + 1);
-        let marks = &mut *self.marks.borrow_mut();
-        marks.launches += 1;
-        if marks.launches >= LAUNCHES_PER_MARK {
-            marks.launches = 0;
-            let now = marks.next;
-            self.engine.compute.record(&marks.events[now])?;
-            marks.recorded[now] = true;
-            marks.next = 1 - now;
-            if marks.recorded[1 - now] {
-                marks.events[1 - now].wait()?;
-            }
-        }
         Ok(())
+    }
+
+    /// What comes now reads weights of `owner`: what is told of a failure is its stage's, and the stage's activations may be held.
+    pub(crate) fn enter(&self, owner: Owner) {
+        if self.engine.device.place().enter(owner) {
+            self.pool.allow(owner.activations);
+        }
     }
 
     // ---- the trait's data operations -----------------------------------------------------------------
@@ -438,7 +420,7 @@ impl HipBackend {
             return Ok((*only).clone());
         }
         let out = self.allocate(&shape, parts[0].dtype(), "a concatenation")?;
-        self.engine.device.place().copy = "concat";
+        self.engine.device.place().copying("concat");
         let mut at = out.address();
         for part in parts {
             // SAFETY: `out` has room for all parts, by its shape; it is new, so it overlaps none of them.

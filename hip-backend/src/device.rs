@@ -6,7 +6,6 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_void};
-use std::fmt;
 use std::io::Write as _;
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,46 +14,23 @@ use std::time::{Duration, Instant};
 
 use crate::discover::DeviceInfo;
 use crate::error::{Error, note_lost};
-use crate::sys::{self, Api, Code, Handle};
+use crate::sys::{self, Api, Code, Functions, Handle};
+use crate::trail::{Place, Trail};
+use crate::watch::{self, Waiting};
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What is running, for messages: kept up to date by the backend, read when something fails.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Place {
-    /// Stage whose weights are loaded.
-    pub(crate) stage: &'static str,
-    /// How many times the stage's first block was fetched: the step.
-    pub(crate) step: usize,
-    /// Block fetched last.
-    pub(crate) block: Option<usize>,
-    /// Kernel launched last.
-    pub(crate) kernel: &'static str,
-    /// Copy issued since then.
-    pub(crate) copy: &'static str,
+/// How far something is that is waited for.
+enum Polled {
+    Done,
+    Progress,
+    Nothing,
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut parts = Vec::new();
-        if !self.stage.is_empty() {
-            parts.push(format!("stage {}", self.stage));
-        }
-        if self.step > 0 {
-            parts.push(format!("step {}", self.step));
-        }
-        if let Some(block) = self.block {
-            parts.push(format!("block {block}"));
-        }
-        if !self.kernel.is_empty() {
-            parts.push(format!("kernel {}", self.kernel));
-        }
-        if !self.copy.is_empty() {
-            parts.push(self.copy.to_owned());
-        }
-        f.write_str(&parts.join(", "))
-    }
-}
+/// Launches that the host runs ahead of the device, at most: so few that a desktop on the same GPU gets its turns.
+const LAUNCHES_AHEAD: usize = 128;
+/// First pause between two questions whether work has run; the later ones are longer.
+const FIRST_PAUSE: Duration = Duration::from_micros(5);
 
 /// The device that the program runs on, the only one it makes a context on.
 pub(crate) struct Device {
@@ -66,6 +42,7 @@ pub(crate) struct Device {
     /// Print each launch before it is made.
     trace: bool,
     place: Mutex<Place>,
+    trail: Mutex<Trail>,
     /// Set by the first fatal error; nothing is freed any more.
     dead: AtomicBool,
 }
@@ -73,16 +50,22 @@ pub(crate) struct Device {
 impl Device {
     /// Makes `info`'s device current and gives access to it.
     pub(crate) fn open(api: Api, info: DeviceInfo, wait_limit: Duration, trace: bool) -> Result<Arc<Self>> {
-        let device =
-            Self { api, info, wait_limit, trace, place: Mutex::default(), dead: AtomicBool::new(false) };
+        let (place, trail, dead) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        let device = Arc::new(Self { api, info, wait_limit, trace, place, trail, dead });
+        watch::on(Arc::downgrade(&device));
         device.bind()?;
-        Ok(Arc::new(device))
+        Ok(device)
+    }
+
+    /// Makes a call of the runtime.
+    fn call(&self, name: &'static str, work: impl FnOnce(&Functions) -> Code) -> Code {
+        watch::call(name, || work(&self.api.functions))
     }
 
     /// Makes the device current for the calling thread; every thread that uses it does so first.
     pub(crate) fn bind(&self) -> Result<()> {
         // SAFETY: sets a thread-local number; a wrong one is an error code.
-        let code = unsafe { (self.api.functions.set_device)(self.info.index) };
+        let code = self.call("hipSetDevice", |f| unsafe { (f.set_device)(self.info.index) });
         self.check("hipSetDevice", code)
     }
 
@@ -96,17 +79,123 @@ impl Device {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Turns a code into an error with the call and what was running.
+    /// Where the run is, for the thread that watches: it must not wait for one that is blocked.
+    pub(crate) fn place_if_free(&self) -> String {
+        self.place.try_lock().map_or_else(|_| String::new(), |place| place.to_string())
+    }
+
+    fn trail(&self) -> MutexGuard<'_, Trail> {
+        self.trail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place of what the device, lost or silent, did last.
+    fn place_of_failure(&self) -> String {
+        let now = *self.place();
+        self.trail().place_of_failure(now)
+    }
+
+    /// Turns a code into an error with the call and what was running: the call itself, or, on a lost device, the launch that
+    /// lost it.
     fn check(&self, call: &'static str, code: Code) -> Result<()> {
         if code == sys::SUCCESS {
             return Ok(());
         }
         let (name, text) = self.api.describe(code);
-        let error = Error::Call { call, code, name, text, context: self.place().to_string() };
+        let mut error = Error::Call { call, code, name, text, context: self.place().to_string() };
         if error.is_fatal() {
             self.lose();
+            let place = self.place_of_failure();
+            if let Error::Call { context, .. } = &mut error {
+                *context = place;
+            }
         }
         Err(error)
+    }
+
+    /// Forgets the launches that have run, oldest first.
+    fn advance(&self) -> Result<()> {
+        loop {
+            let Some(oldest) = self.trail().oldest() else { return Ok(()) };
+            // SAFETY: the trail's events live as long as the device.
+            match self.call("hipEventQuery", |f| unsafe { (f.event_query)(oldest.event) }) {
+                sys::SUCCESS => self.trail().ran(oldest),
+                sys::NOT_READY => return Ok(()),
+                code => {
+                    self.trail().fail(oldest);
+                    self.check("hipEventQuery", code)?;
+                }
+            }
+        }
+    }
+
+    /// Waits until at most `left` launches are not known to have run.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] when no launch ended for the device's wait limit, naming the one that did not; the device is then given
+    /// up.
+    pub(crate) fn drain(&self, left: usize) -> Result<()> {
+        let mut known = usize::MAX;
+        self.poll(|| {
+            self.advance()?;
+            let now = self.trail().len();
+            Ok(match now <= left {
+                true => Polled::Done,
+                false if std::mem::replace(&mut known, now) != now => Polled::Progress,
+                false => Polled::Nothing,
+            })
+        })
+    }
+
+    /// Asks how far something is until it is done, first often, then every millisecond.
+    fn poll(&self, mut ask: impl FnMut() -> Result<Polled>) -> Result<()> {
+        let waiting = Waiting::bounded("a wait for the device");
+        let (mut since, mut pause) = (Instant::now(), FIRST_PAUSE);
+        loop {
+            match ask()? {
+                Polled::Done => return Ok(()),
+                Polled::Progress => {
+                    (since, pause) = (Instant::now(), FIRST_PAUSE);
+                    waiting.progress();
+                }
+                Polled::Nothing => {}
+            }
+            if since.elapsed() >= self.wait_limit {
+                self.lose();
+                let context = self.place_of_failure();
+                return Err(Error::Timeout { seconds: self.wait_limit.as_secs(), context });
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
+        }
+    }
+
+    /// A launch was made on `stream`: an event behind it tells when it has run.
+    fn launched(&self, stream: Handle, place: Place) -> Result<()> {
+        let spare = self.trail().spare.pop();
+        let event = match spare {
+            Some(event) => event,
+            None => self.new_event()?,
+        };
+        // SAFETY: both handles are live.
+        let code = self.call("hipEventRecord", |f| unsafe { (f.event_record)(event, stream) });
+        self.trail().push(place, event);
+        self.check("hipEventRecord", code)
+    }
+
+    fn new_event(&self) -> Result<Handle> {
+        let mut handle = null_mut();
+        // SAFETY: `handle` is a live variable.
+        let code = self.call("hipEventCreateWithFlags", |f| unsafe {
+            (f.event_create)(&mut handle, sys::EVENT_DISABLE_TIMING)
+        });
+        self.check("hipEventCreateWithFlags", code)?;
+        Ok(handle)
+    }
+
+    /// Before a call that waits for all work anyway: waits for the launches one by one, so that one that fails is known.
+    fn settle(&self) {
+        // The next call has the same error.
+        let _ = self.drain(0);
     }
 
     /// The device is given up: nothing on it is freed any more.
@@ -123,7 +212,7 @@ impl Device {
     pub(crate) fn memory(&self) -> Result<(u64, u64)> {
         let (mut free, mut total) = (0usize, 0usize);
         // SAFETY: both pointers are to live variables.
-        let code = unsafe { (self.api.functions.mem_info)(&mut free, &mut total) };
+        let code = self.call("hipMemGetInfo", |f| unsafe { (f.mem_info)(&mut free, &mut total) });
         self.check("hipMemGetInfo", code)?;
         Ok((free as u64, total as u64))
     }
@@ -135,10 +224,11 @@ impl Device {
     pub(crate) fn allocate(self: &Arc<Self>, bytes: u64, what: &str) -> Result<Buffer> {
         let mut pointer = null_mut();
         // SAFETY: `pointer` is a live variable; the size is not zero.
-        let code = unsafe { (self.api.functions.malloc)(&mut pointer, bytes.max(1) as usize) };
+        let code = self.call("hipMalloc", |f| unsafe { (f.malloc)(&mut pointer, bytes.max(1) as usize) });
         if code == sys::OUT_OF_MEMORY {
             let (free, total) = self.memory().unwrap_or((0, 0));
-            let context = self.place().to_string();
+            // The kernel before has nothing to do with it.
+            let context = Place { kernel: "", ..*self.place() }.to_string();
             return Err(Error::OutOfMemory { what: what.to_owned(), bytes, free, total, context });
         }
         self.check("hipMalloc", code)?;
@@ -149,8 +239,9 @@ impl Device {
     pub(crate) fn pin(self: &Arc<Self>, bytes: u64) -> Result<Option<Pinned>> {
         let mut pointer = null_mut();
         // SAFETY: `pointer` is a live variable; flags 0 are the default kind of pinned memory.
-        let code = unsafe { (self.api.functions.host_malloc)(&mut pointer, bytes.max(1) as usize, 0) };
-        if code == sys::OUT_OF_MEMORY || code == 1 {
+        let code = self
+            .call("hipHostMalloc", |f| unsafe { (f.host_malloc)(&mut pointer, bytes.max(1) as usize, 0) });
+        if code == sys::OUT_OF_MEMORY || code == sys::INVALID_VALUE {
             return Ok(None);
         }
         self.check("hipHostMalloc", code)?;
@@ -161,25 +252,25 @@ impl Device {
     pub(crate) fn stream(self: &Arc<Self>) -> Result<Stream> {
         let mut handle = null_mut();
         // SAFETY: `handle` is a live variable.
-        let code = unsafe { (self.api.functions.stream_create)(&mut handle, sys::STREAM_NON_BLOCKING) };
+        let code = self.call("hipStreamCreateWithFlags", |f| unsafe {
+            (f.stream_create)(&mut handle, sys::STREAM_NON_BLOCKING)
+        });
         self.check("hipStreamCreateWithFlags", code)?;
         Ok(Stream { device: self.clone(), handle })
     }
 
     /// A new event, not recorded yet.
     pub(crate) fn event(self: &Arc<Self>) -> Result<Event> {
-        let mut handle = null_mut();
-        // SAFETY: `handle` is a live variable.
-        let code = unsafe { (self.api.functions.event_create)(&mut handle, sys::EVENT_DISABLE_TIMING) };
-        self.check("hipEventCreateWithFlags", code)?;
-        Ok(Event { device: self.clone(), handle })
+        Ok(Event { device: self.clone(), handle: self.new_event()? })
     }
 
     /// Loads a code object.
     pub(crate) fn module(self: &Arc<Self>, image: &[u8]) -> Result<Module> {
         let mut handle = null_mut();
         // SAFETY: `image` is a whole code object; the runtime copies it.
-        let code = unsafe { (self.api.functions.module_load_data)(&mut handle, image.as_ptr().cast()) };
+        let code = self.call("hipModuleLoadData", |f| unsafe {
+            (f.module_load_data)(&mut handle, image.as_ptr().cast())
+        });
         self.check("hipModuleLoadData", code)?;
         Ok(Module { device: self.clone(), handle })
     }
@@ -189,7 +280,19 @@ impl Device {
         if self.alive() {
             self.dead.store(true, Ordering::Release);
             // SAFETY: `dead` keeps every later drop from touching what this frees.
-            unsafe { (self.api.functions.device_reset)() };
+            self.call("hipDeviceReset", |f| unsafe { (f.device_reset)() });
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self.alive() {
+            let events = self.trail().events();
+            for event in events {
+                // SAFETY: created once, destroyed once.
+                self.call("hipEventDestroy", |f| unsafe { (f.event_destroy)(event) });
+            }
         }
     }
 }
@@ -221,9 +324,10 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        self.device.settle();
         if self.device.alive() {
             // SAFETY: allocated by hipMalloc, freed once. hipFree waits for work that uses it.
-            unsafe { (self.device.api.functions.free)(self.pointer) };
+            self.device.call("hipFree", |f| unsafe { (f.free)(self.pointer) });
         }
     }
 }
@@ -256,9 +360,10 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
+        self.device.settle();
         if self.device.alive() {
             // SAFETY: allocated by hipHostMalloc, freed once.
-            unsafe { (self.device.api.functions.host_free)(self.pointer.cast()) };
+            self.device.call("hipHostFree", |f| unsafe { (f.host_free)(self.pointer.cast()) });
         }
     }
 }
@@ -280,17 +385,18 @@ impl Stream {
     /// # Safety
     /// `to` has room for the bytes, and `from` stays as it is until the copy has run.
     pub(crate) unsafe fn copy_to_device(&self, to: u64, from: &[u8]) -> Result<()> {
+        let call = "hipMemcpyAsync (host to device)";
         // SAFETY: by this function's contract.
-        let code = unsafe {
-            (self.device.api.functions.memcpy_async)(
+        let code = self.device.call(call, |f| unsafe {
+            (f.memcpy_async)(
                 to as *mut c_void,
                 from.as_ptr().cast(),
                 from.len(),
                 sys::HOST_TO_DEVICE,
                 self.handle,
             )
-        };
-        self.device.check("hipMemcpyAsync (host to device)", code)
+        });
+        self.device.check(call, code)
     }
 
     /// Copies device bytes to the host, in the stream's order.
@@ -298,17 +404,18 @@ impl Stream {
     /// # Safety
     /// `from` holds as many bytes as `to`, and `to` is not read or moved until the copy has run.
     pub(crate) unsafe fn copy_to_host(&self, to: &mut [u8], from: u64) -> Result<()> {
+        let call = "hipMemcpyAsync (device to host)";
         // SAFETY: by this function's contract.
-        let code = unsafe {
-            (self.device.api.functions.memcpy_async)(
+        let code = self.device.call(call, |f| unsafe {
+            (f.memcpy_async)(
                 to.as_mut_ptr().cast(),
                 from as *const c_void,
                 to.len(),
                 sys::DEVICE_TO_HOST,
                 self.handle,
             )
-        };
-        self.device.check("hipMemcpyAsync (device to host)", code)
+        });
+        self.device.check(call, code)
     }
 
     /// Copies `bytes` from device address `from` to `to`, in the stream's order.
@@ -316,30 +423,34 @@ impl Stream {
     /// # Safety
     /// Both ranges are allocated and do not overlap.
     pub(crate) unsafe fn copy_on_device(&self, to: u64, from: u64, bytes: u64) -> Result<()> {
+        let call = "hipMemcpyAsync (on the device)";
         // SAFETY: by this function's contract.
-        let code = unsafe {
-            (self.device.api.functions.memcpy_async)(
+        let code = self.device.call(call, |f| unsafe {
+            (f.memcpy_async)(
                 to as *mut c_void,
                 from as *const c_void,
                 bytes as usize,
                 sys::DEVICE_TO_DEVICE,
                 self.handle,
             )
-        };
-        self.device.check("hipMemcpyAsync (on the device)", code)
+        });
+        self.device.check(call, code)
     }
 
     /// Later work of this stream runs after what `event` marks.
     pub(crate) fn wait_for(&self, event: &Event) -> Result<()> {
         // SAFETY: both handles are live.
-        let code = unsafe { (self.device.api.functions.stream_wait_event)(self.handle, event.handle, 0) };
+        let code = self
+            .device
+            .call("hipStreamWaitEvent", |f| unsafe { (f.stream_wait_event)(self.handle, event.handle, 0) });
         self.device.check("hipStreamWaitEvent", code)
     }
 
     /// `event` marks the end of all work issued to this stream so far.
     pub(crate) fn record(&self, event: &Event) -> Result<()> {
         // SAFETY: both handles are live.
-        let code = unsafe { (self.device.api.functions.event_record)(event.handle, self.handle) };
+        let code =
+            self.device.call("hipEventRecord", |f| unsafe { (f.event_record)(event.handle, self.handle) });
         self.device.check("hipEventRecord", code)
     }
 
@@ -358,18 +469,17 @@ impl Stream {
         arguments: &[u8],
     ) -> Result<()> {
         let device = &self.device;
+        let place = {
+            let mut place = device.place();
+            place.launching(kernel);
+            *place
+        };
         if device.trace {
-            let place = device.place().to_string();
             // A trace that nobody reads any more ends no run.
             let _ = writeln!(
                 std::io::stderr(),
                 "launch {kernel} grid {grid:?} block {block:?} lds {lds} ({place})"
             );
-        }
-        {
-            let mut place = device.place();
-            place.kernel = kernel;
-            place.copy = "";
         }
         let mut size = arguments.len();
         // HIP_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE, _END: the whole argument block at once.
@@ -382,8 +492,8 @@ impl Stream {
         ];
         // SAFETY: the function belongs to a loaded module; the runtime copies the argument block before it returns; what
         // the addresses in it need is this function's contract.
-        let code = unsafe {
-            (device.api.functions.launch)(
+        let code = device.call("hipModuleLaunchKernel", |f| unsafe {
+            (f.launch)(
                 function.0,
                 grid[0],
                 grid[1],
@@ -396,16 +506,20 @@ impl Stream {
                 null_mut(),
                 extra.as_mut_ptr(),
             )
-        };
-        device.check("hipModuleLaunchKernel", code)
+        });
+        device.check("hipModuleLaunchKernel", code)?;
+        device.launched(self.handle, place)?;
+        // A traced launch has run before the next is made: the last line of a trace is the launch that failed.
+        device.drain(if device.trace { 0 } else { LAUNCHES_AHEAD })
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        self.device.settle();
         if self.device.alive() {
             // SAFETY: created once, destroyed once; the runtime lets queued work finish.
-            unsafe { (self.device.api.functions.stream_destroy)(self.handle) };
+            self.device.call("hipStreamDestroy", |f| unsafe { (f.stream_destroy)(self.handle) });
         }
     }
 }
@@ -423,11 +537,11 @@ unsafe impl Sync for Event {}
 
 impl Event {
     /// Whether the marked work has run.
-    pub(crate) fn is_done(&self) -> Result<bool> {
+    fn is_done(&self) -> Result<Polled> {
         // SAFETY: the handle is live.
-        match unsafe { (self.device.api.functions.event_query)(self.handle) } {
-            sys::NOT_READY => Ok(false),
-            code => self.device.check("hipEventQuery", code).map(|()| true),
+        match self.device.call("hipEventQuery", |f| unsafe { (f.event_query)(self.handle) }) {
+            sys::NOT_READY => Ok(Polled::Nothing),
+            code => self.device.check("hipEventQuery", code).map(|()| Polled::Done),
         }
     }
 
@@ -436,31 +550,13 @@ impl Event {
     /// # Errors
     /// [`Error::Timeout`] after the device's wait limit, naming what was running; the device is then given up.
     pub(crate) fn wait(&self) -> Result<()> {
-        let device = &self.device;
-        match poll(device.wait_limit, || self.is_done())? {
-            Some(()) => Ok(()),
-            None => {
-                device.lose();
-                let context = device.place().to_string();
-                Err(Error::Timeout { seconds: device.wait_limit.as_secs(), context })
-            }
-        }
+        self.device.poll(|| self.is_done())
     }
-}
 
-/// Asks `done` until it says yes, first often, then every millisecond; `None` after `limit`.
-fn poll<E>(limit: Duration, mut done: impl FnMut() -> Result<bool, E>) -> Result<Option<()>, E> {
-    let start = Instant::now();
-    let mut pause = Duration::from_micros(5);
-    loop {
-        if done()? {
-            return Ok(Some(()));
-        }
-        if start.elapsed() >= limit {
-            return Ok(None);
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(1));
+    /// The same for an event behind launches: waits for them one by one first, so that one that fails is known.
+    pub(crate) fn wait_after_launches(&self) -> Result<()> {
+        self.device.drain(0)?;
+        self.wait()
     }
 }
 
@@ -468,7 +564,7 @@ impl Drop for Event {
     fn drop(&mut self) {
         if self.device.alive() {
             // SAFETY: created once, destroyed once.
-            unsafe { (self.device.api.functions.event_destroy)(self.handle) };
+            self.device.call("hipEventDestroy", |f| unsafe { (f.event_destroy)(self.handle) });
         }
     }
 }
@@ -502,9 +598,9 @@ impl Module {
         let name = CString::new(kernel).expect("kernel names hold no zero byte");
         let mut function = null_mut();
         // SAFETY: the module is loaded, the name ends with a zero byte.
-        let code = unsafe {
-            (self.device.api.functions.module_get_function)(&mut function, self.handle, name.as_ptr())
-        };
+        let code = self.device.call("hipModuleGetFunction", |f| unsafe {
+            (f.module_get_function)(&mut function, self.handle, name.as_ptr())
+        });
         if code != sys::SUCCESS {
             let arch = self.device.info.arch.clone();
             return Err(Error::NoSuchKernel { arch, kernel: kernel.to_owned() });
@@ -517,31 +613,7 @@ impl Drop for Module {
     fn drop(&mut self) {
         if self.device.alive() {
             // SAFETY: loaded once, unloaded once.
-            unsafe { (self.device.api.functions.module_unload)(self.handle) };
+            self.device.call("hipModuleUnload", |f| unsafe { (f.module_unload)(self.handle) });
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_place_says_what_it_knows() {
-        assert_eq!(Place::default().to_string(), "");
-        let place = Place { stage: "dit", step: 3, block: Some(7), kernel: "linear", copy: "download" };
-        assert_eq!(place.to_string(), "stage dit, step 3, block 7, kernel linear, download");
-    }
-
-    #[test]
-    fn polling_ends_with_the_answer_the_error_or_the_limit() {
-        let mut asked = 0;
-        let answer = poll::<()>(Duration::from_secs(60), || {
-            asked += 1;
-            Ok(asked == 4)
-        });
-        assert_eq!((answer, asked), (Ok(Some(())), 4));
-        assert_eq!(poll::<()>(Duration::from_millis(3), || Ok(false)), Ok(None));
-        assert_eq!(poll(Duration::from_secs(60), || Err("lost")), Err("lost"));
     }
 }

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use crate::error::{Error, human};
+use crate::error::Error;
 use crate::host::Host;
 use crate::sys::{self, Api, Properties};
+use crate::units::human;
+use crate::watch;
 
 /// A device as the runtime reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,14 +144,14 @@ fn query(api: &Api, host: &Host) -> Result<Vec<DeviceInfo>, Error> {
         Err(Error::Call { call, code, name, text, context: String::new() })
     };
     // SAFETY: takes no pointer.
-    let code = unsafe { (api.functions.init)(0) };
+    let code = watch::call("hipInit", || unsafe { (api.functions.init)(0) });
     if code == sys::NO_DEVICE {
         return Err(host.why_no_device(&api.path));
     }
     call("hipInit", code)?;
     let mut count = 0;
     // SAFETY: `count` is a live variable.
-    let code = unsafe { (api.functions.device_count)(&mut count) };
+    let code = watch::call("hipGetDeviceCount", || unsafe { (api.functions.device_count)(&mut count) });
     if code == sys::NO_DEVICE || (code == sys::SUCCESS && count == 0) {
         return Err(host.why_no_device(&api.path));
     }
@@ -158,7 +160,9 @@ fn query(api: &Api, host: &Host) -> Result<Vec<DeviceInfo>, Error> {
         .map(|index| {
             let mut properties = Properties::zeroed();
             // SAFETY: `properties` is at least as large as the structure that the function fills.
-            let code = unsafe { (api.functions.device_properties)(&mut properties, index) };
+            let code = watch::call("hipGetDevicePropertiesR0600", || unsafe {
+                (api.functions.device_properties)(&mut properties, index)
+            });
             call("hipGetDevicePropertiesR0600", code)?;
             Ok(DeviceInfo::from_properties(index, &properties))
         })

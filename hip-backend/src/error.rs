@@ -7,6 +7,7 @@ use moss_reference::files::ReadError;
 
 use crate::memory::Refusal;
 use crate::sys;
+use crate::units::human;
 
 /// An error of the HIP backend.
 #[derive(Debug, thiserror::Error)]
@@ -174,8 +175,8 @@ pub enum Error {
 
     /// The device has no memory left.
     #[error(
-        "out of device memory: {what} needs {}, {} of {} are free{}. Make the picture smaller, set --vram-budget or close what \
-         else uses the GPU", human(*bytes), human(*free), human(*total), place(context)
+        "out of device memory: {what} needs {}, {} of {} are free{}. {}", human(*bytes), human(*free), human(*total),
+        place(context), full(*bytes, *free)
     )]
     OutOfMemory {
         /// What was to be allocated.
@@ -200,16 +201,32 @@ pub enum Error {
     },
 
     /// Work on the device did not end.
-    #[error(
-        "the GPU did not answer for {seconds} s{}. If copies hang, HSA_ENABLE_SDMA=0 makes the driver copy without its DMA \
-         engines; a desktop on the same GPU or a driver reset (dmesg | grep amdgpu) are other causes",
-        place(context)
-    )]
+    #[error("the GPU did not answer for {seconds} s{}. {SILENT}", place(context))]
     Timeout {
         /// How long was waited.
         seconds: u64,
         /// What was running: stage, step, block, kernel.
         context: String,
+    },
+
+    /// A call of the runtime did not come back.
+    #[error("the GPU did not answer: {call} has not come back for {seconds} s{}. {SILENT}", place(context))]
+    Blocked {
+        /// The call.
+        call: &'static str,
+        /// How long was waited.
+        seconds: u64,
+        /// What was running: stage, step, block, kernel or copy.
+        context: String,
+    },
+
+    /// A thread that cannot be started.
+    #[error("the thread that {what} cannot be started: {reason}")]
+    Thread {
+        /// What it does.
+        what: &'static str,
+        /// Why not.
+        reason: String,
     },
 
     /// The plan says no.
@@ -252,28 +269,30 @@ impl From<ReadError> for Error {
     }
 }
 
-fn place(context: &str) -> String {
-    if context.is_empty() { String::new() } else { format!(" ({context})") }
+/// What a device that does not answer may suffer from.
+const SILENT: &str = "If copies hang, HSA_ENABLE_SDMA=0 makes the driver copy without its DMA engines; a desktop on the same \
+                      GPU or a driver reset (dmesg | grep amdgpu) are other causes";
+
+/// The way out of a full device; a refusal with enough memory free is none of the picture's fault.
+fn full(bytes: u64, free: u64) -> &'static str {
+    if bytes <= free {
+        "The runtime refused it all the same, also with less on the device: another program may have taken the memory, or the \
+         driver keeps it. Close what else uses the GPU and try again"
+    } else {
+        "Make the picture smaller, set --vram-budget or close what else uses the GPU"
+    }
 }
 
-/// A size for messages: GiB with two digits, MiB with one below 64 MiB, bytes below 64 KiB.
-pub fn human(bytes: u64) -> String {
-    match bytes {
-        0..0x1_0000 => format!("{bytes} bytes"),
-        0x1_0000..0x400_0000 => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
-        _ => format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30)),
-    }
+fn place(context: &str) -> String {
+    if context.is_empty() { String::new() } else { format!(" ({context})") }
 }
 
 impl Error {
     /// Whether the device is lost: nothing that was allocated can be freed in order, and nothing may be tried again.
     pub fn is_fatal(&self) -> bool {
         match self {
-            // Bad arguments, a full memory and missing symbols leave the device as it was.
-            Error::Call { code, .. } => {
-                !matches!(*code, 1 | sys::OUT_OF_MEMORY | 9 | 98 | 100 | 101 | 200 | 209 | 500 | 801)
-            }
-            Error::Timeout { .. } => true,
+            Error::Call { code, .. } => !sys::HARMLESS.contains(code),
+            Error::Timeout { .. } | Error::Blocked { .. } => true,
             _ => false,
         }
     }
@@ -294,15 +313,20 @@ pub(crate) fn note_lost() {
 
 /// Ends the process at once, with status 1, if a device was lost: after a fault the runtime's own destructors may wait for
 /// ever, so no destructor and no exit handler runs. The caller has printed the error and flushed its output.
-#[allow(unsafe_code)]
 pub fn exit_if_lost() {
+    if LOST.load(Ordering::Acquire) {
+        exit_at_once();
+    }
+}
+
+/// Ends the process with status 1, without destructors and exit handlers.
+#[allow(unsafe_code)]
+pub(crate) fn exit_at_once() -> ! {
     unsafe extern "C" {
         fn _exit(status: std::ffi::c_int) -> !;
     }
-    if LOST.load(Ordering::Acquire) {
-        // SAFETY: POSIX `_exit` takes any status and does not return.
-        unsafe { _exit(1) }
-    }
+    // SAFETY: POSIX `_exit` takes any status and does not return.
+    unsafe { _exit(1) }
 }
 
 #[cfg(test)]
@@ -327,12 +351,6 @@ mod tests {
         assert!(!full.is_fatal() && !full.is_not_served());
         let unfit = Error::Weight { tensor: "w".into(), why: "[3, 4]".into() };
         assert!(!unfit.is_fatal() && unfit.is_not_served());
-    }
-
-    #[test]
-    fn sizes_have_the_unit_that_shows_them() {
-        let found = [0, 65_535, 65_536, (64 << 20) - 1, 64 << 20, 6 << 30].map(human);
-        assert_eq!(found, ["0 bytes", "65535 bytes", "0.1 MiB", "64.0 MiB", "0.06 GiB", "6.00 GiB"]);
     }
 
     #[test]

@@ -51,6 +51,8 @@ struct World {
     /// Device allocations so far, and the one that fails.
     allocations: usize,
     fail_at: Option<usize>,
+    /// All later ones fail too.
+    fail_onwards: bool,
     faults: Vec<String>,
 }
 
@@ -183,7 +185,8 @@ unsafe extern "C" fn mem_info(free: *mut usize, total: *mut usize) -> Code {
 unsafe extern "C" fn malloc(out: *mut *mut c_void, bytes: usize) -> Code {
     with(|w| {
         w.allocations += 1;
-        if w.fail_at == Some(w.allocations) || w.used() + bytes > w.capacity {
+        let fails = w.fail_at.is_some_and(|n| w.allocations == n || w.fail_onwards && w.allocations > n);
+        if fails || w.used() + bytes > w.capacity {
             return sys::OUT_OF_MEMORY;
         }
         let mut block = vec![0xA5u8; bytes].into_boxed_slice();
@@ -401,6 +404,12 @@ impl Fake {
     /// Allocation `n` from now on fails (1 is the next).
     pub(crate) fn fail_allocation(&self, n: usize) {
         with(|w| w.fail_at = Some(w.allocations + n));
+    }
+
+    /// Allocation `n` from now and all later ones fail.
+    pub(crate) fn fail_allocations_from(&self, n: usize) {
+        self.fail_allocation(n);
+        with(|w| w.fail_onwards = true);
     }
 
     pub(crate) fn refuse_pins(&self) {

@@ -19,12 +19,17 @@ mod stage;
 mod stream;
 mod sys;
 mod tensor;
+mod trail;
+mod units;
+mod watch;
 mod weights;
 
 pub use backend::{HipBackend, Options, list_devices};
 pub use discover::{DeviceInfo, KernelSets, Listed, Listing};
-pub use error::{Error, exit_if_lost, human};
+pub use error::{Error, exit_if_lost};
 pub use host::{Host, SysfsMemory};
 pub use stage::HipStage;
 pub use sys::Standing;
 pub use tensor::HipTensor;
+pub use units::human;
+pub use watch::is_blocked;

@@ -6,15 +6,22 @@
 
 use std::fmt;
 
-use crate::error::human;
 use crate::host::SysfsMemory;
+use crate::units::human;
 
-/// Device memory that a stage with blocks leaves alone, for the runtime, the desktop and what the counts miss.
+/// Most device memory that a stage with blocks leaves alone, for the runtime, the desktop and what the counts miss; see
+/// [`DeviceMemory::reserve`].
 pub const RESERVE: u64 = 512 << 20;
+/// The reserve is at most this part of what there is.
+const RESERVE_PART: u64 = 16;
 /// Blocks of device memory that streamed blocks pass through.
 pub const SLOTS: usize = 2;
-/// Host memory of the pinned ring that files are read into.
-pub const RING_BYTES: u64 = 3 * (32 << 20);
+/// Bytes of an entry of the pinned ring that files are read into.
+pub const RING_ENTRY: usize = 32 << 20;
+/// Entries of the ring.
+pub const RING_ENTRIES: usize = 3;
+/// Host memory of the ring.
+pub const RING_BYTES: u64 = (RING_ENTRIES * RING_ENTRY) as u64;
 
 /// What one stage will ask for, in bytes as they lie on the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,19 +52,49 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// The smaller of what HIP and the driver call free; a zero is no answer. On unified memory the driver's VRAM is only a
-    /// part set aside at boot, so there it stands in only when HIP has no answer. `None` when nobody has one.
+    /// What HIP calls free; a total of zero is no answer.
+    fn by_hip(&self) -> Option<u64> {
+        (self.hip_total > 0).then_some(self.hip_free)
+    }
+
+    /// What the driver calls free; a total of zero is no answer. On unified memory the VRAM is only the part set aside at boot, and
+    /// what the GPU may map of the host's memory counts too.
+    fn by_driver(&self) -> Option<u64> {
+        let s = &self.sysfs;
+        let (vram, gtt) = (s.vram_total.saturating_sub(s.vram_used), s.gtt_total.saturating_sub(s.gtt_used));
+        match self.unified {
+            true => (s.vram_total + s.gtt_total > 0).then_some(vram + gtt),
+            false => (s.vram_total > 0).then_some(vram),
+        }
+    }
+
+    /// The smaller of what HIP and the driver call free; the larger on unified memory, where HIP may know only the part set
+    /// aside at boot. `None` when nobody has an answer.
     pub fn free(&self) -> Option<u64> {
+        match (self.by_hip(), self.by_driver()) {
+            (Some(hip), Some(driver)) if !self.unified => Some(hip.min(driver)),
+            (hip, driver) => hip.max(driver),
+        }
+    }
+
+    /// Device memory that a stage with blocks leaves alone: [`RESERVE`], or a sixteenth of a smaller device's memory.
+    pub fn reserve(&self) -> u64 {
+        let gtt = if self.unified { self.sysfs.gtt_total } else { 0 };
+        match self.hip_total.max(self.sysfs.vram_total + gtt) {
+            0 => RESERVE,
+            total => RESERVE.min(total / RESERVE_PART),
+        }
+    }
+
+    /// Device memory that may be used: what is free, and at most the budget. On unified memory all but the VRAM is the host's.
+    ///
+    /// # Errors
+    /// [`Refusal::Unknown`] when nobody says how much is free and there is no budget.
+    pub fn capacity(&self, limits: &Limits) -> Result<u64, Refusal> {
         let vram = self.sysfs.vram_total.saturating_sub(self.sysfs.vram_used);
-        let gtt = self.sysfs.gtt_total.saturating_sub(self.sysfs.gtt_used);
-        let known = |bytes: u64| (bytes > 0).then_some(bytes);
-        if self.unified {
-            return known(self.hip_free).or(known(vram.max(gtt)));
-        }
-        match (known(self.hip_free), known(vram)) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let host = if self.unified { vram.saturating_add(limits.host_available) } else { u64::MAX };
+        let known = self.free().map(|free| free.min(host));
+        known.into_iter().chain(limits.budget).min().ok_or(Refusal::Unknown)
     }
 }
 
@@ -102,6 +139,8 @@ pub struct StagePlan {
     pub slot_bytes: u64,
     /// Of the streamed blocks, how many may lie in pinned memory; the others lie in pageable memory.
     pub pinned_blocks: usize,
+    /// Device memory that is left alone.
+    pub reserve: u64,
 }
 
 impl StagePlan {
@@ -135,12 +174,12 @@ impl StagePlan {
         let n = self.demand.blocks.len();
         let slots = if count < n { SLOTS as u64 * self.slot_bytes } else { 0 };
         let resident = self.demand.blocks.iter().zip(spread(n, count)).filter(|(_, r)| *r).map(|(b, _)| b);
-        let always = RESERVE + self.kept + self.demand.fixed + self.demand.activations;
+        let always = self.reserve + self.kept + self.demand.fixed + self.demand.activations;
         always + slots + resident.sum::<u64>() + self.slot_bytes / 2
     }
 
     /// Plans one stage into `capacity` bytes of device memory, `kept` of which hold weights of other stages; a stage with blocks
-    /// leaves `reserve` of them alone.
+    /// leaves the device's reserve alone.
     ///
     /// # Errors
     /// The [`Refusal`] with the sizes.
@@ -148,7 +187,6 @@ impl StagePlan {
         demand: &StageDemand,
         kept: u64,
         capacity: u64,
-        reserve: u64,
         device: &DeviceMemory,
         limits: &Limits,
     ) -> Result<Self, Refusal> {
@@ -162,16 +200,16 @@ impl StagePlan {
             slots: 0,
             slot_bytes: largest,
             pinned_blocks: 0,
+            reserve: if n == 0 { 0 } else { device.reserve() },
         };
-        let reserve = if n == 0 { 0 } else { reserve };
         let refuse = |plan: &Self| Refusal::Device {
             stage: demand.name.clone(),
-            needs: plan.peak() + reserve,
-            parts: plan.parts(reserve),
+            needs: plan.peak() + plan.reserve,
+            parts: plan.parts(),
             capacity,
             budget: limits.budget == Some(capacity),
         };
-        let fits = |plan: &Self| plan.peak() + reserve <= capacity;
+        let fits = |plan: &Self| plan.peak() + plan.reserve <= capacity;
 
         if demand.resident_limit < n {
             plan.resident.fill(false);
@@ -182,11 +220,8 @@ impl StagePlan {
         if fits(&plan) {
             return Ok(plan);
         }
-        if n > 0 && device.unified {
-            plan.source = Source::InPlace;
-        } else if n > 0 {
-            plan.source = Source::Host;
-            plan.slots = SLOTS;
+        if n > 0 {
+            plan.stream_some(device);
         }
         // The most resident blocks that fit: sizes may differ, so the count is searched from above.
         for count in (0..n.max(1)).rev() {
@@ -197,6 +232,40 @@ impl StagePlan {
             }
         }
         Err(refuse(&plan))
+    }
+
+    /// From now on not all blocks stay on the device.
+    fn stream_some(&mut self, device: &DeviceMemory) {
+        (self.source, self.slots) = match device.unified {
+            true => (Source::InPlace, 0),
+            false => (Source::Host, SLOTS),
+        };
+    }
+
+    /// The plan after an allocation failed that `had` bytes had been allocated before: as many blocks on the device as fit
+    /// into those, or half of them where none fits; then none; then one slot. The same plan when there is nothing left to do
+    /// without.
+    ///
+    /// # Errors
+    /// [`Refusal::Host`] when the host has no room for the blocks that must leave the device.
+    pub fn fewer(&self, had: u64, device: &DeviceMemory, limits: &Limits) -> Result<Self, Refusal> {
+        let (n, resident) = (self.resident.len(), self.resident_blocks());
+        if resident == 0 {
+            return Ok(Self { slots: self.slots.min(1), ..self.clone() });
+        }
+        // What the reserve is for has shown itself.
+        let mut plan = Self { reserve: self.reserve.min(had / RESERVE_PART), ..self.clone() };
+        if self.source == Source::Resident {
+            plan.stream_some(device);
+        }
+        let fit = (0..resident).rev().find(|&count| {
+            plan.resident = spread(n, count);
+            plan.peak() + plan.reserve <= self.kept + had
+        });
+        plan.resident = spread(n, fit.unwrap_or(resident / 2));
+        plan.pinned_blocks = 0;
+        plan.place_on_host(device, limits)?;
+        Ok(plan)
     }
 
     /// Divides the streamed blocks between pinned and pageable memory.
@@ -224,7 +293,7 @@ impl StagePlan {
     }
 
     /// The sizes of a refusal, in words.
-    fn parts(&self, reserve: u64) -> String {
+    fn parts(&self) -> String {
         let mut parts = Vec::new();
         let mut add = |bytes: u64, what: &str| {
             if bytes > 0 {
@@ -236,7 +305,7 @@ impl StagePlan {
         add(self.slots as u64 * self.slot_bytes, "slots");
         add(self.resident_bytes(), "blocks");
         add(self.demand.activations, "activations");
-        add(reserve, "reserve");
+        add(self.reserve, "reserve");
         parts.join(" + ")
     }
 }
@@ -265,36 +334,36 @@ impl Plan {
     /// one after another.
     ///
     /// # Errors
-    /// The [`Refusal`] of the first stage that does not fit, with the sizes.
+    /// The [`Refusal`] of the stage that needs most of those that do not fit, with the sizes.
     pub fn new(
         kept: &StageDemand,
         stages: &[StageDemand],
         device: DeviceMemory,
         limits: Limits,
     ) -> Result<Self, Refusal> {
-        let capacity = match (device.free(), limits.budget) {
-            (Some(free), Some(budget)) => free.min(budget),
-            (Some(free), None) => free,
-            (None, Some(budget)) => budget,
-            (None, None) => return Err(Refusal::Unknown),
-        };
-        let plan = |stage, kept| StagePlan::new(stage, kept, capacity, RESERVE, &device, &limits);
+        let capacity = device.capacity(&limits)?;
         let weights = kept.fixed + kept.blocks.iter().sum::<u64>();
-        let mut plans = vec![plan(kept, 0)?];
-        for stage in stages {
-            plans.push(plan(stage, weights)?);
+        let all = std::iter::once((kept, 0)).chain(stages.iter().map(|stage| (stage, weights)));
+        let (mut plans, mut refusals) = (Vec::new(), Vec::new());
+        for (stage, kept) in all {
+            match StagePlan::new(stage, kept, capacity, &device, &limits) {
+                Ok(plan) => plans.push(plan),
+                Err(refusal) => refusals.push(refusal),
+            }
         }
-        Ok(Self { capacity, device, limits, stages: plans })
+        match refusals.into_iter().max_by_key(Refusal::device_bytes) {
+            None => Ok(Self { capacity, device, limits, stages: plans }),
+            Some(refusal) => Err(refusal),
+        }
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let d = &self.device;
-        let vram = d.sysfs.vram_total.saturating_sub(d.sysfs.vram_used);
-        let source = |bytes: u64| if bytes == 0 { "no answer".to_owned() } else { human(bytes) };
+        let source = |bytes: Option<u64>| bytes.map_or_else(|| "no answer".to_owned(), human);
         write!(f, "memory: {} usable", human(self.capacity))?;
-        write!(f, " (free by hipMemGetInfo {}, by the driver {}", source(d.hip_free), source(vram))?;
+        write!(f, " (free by hipMemGetInfo {}, by the driver {}", source(d.by_hip()), source(d.by_driver()))?;
         match self.limits.budget {
             Some(budget) => writeln!(f, ", --vram-budget {})", human(budget))?,
             None => writeln!(f, ")")?,
@@ -387,6 +456,16 @@ pub enum Refusal {
     /// Nobody says how much memory the device has.
     #[error("neither HIP nor the driver says how much device memory is free: give --vram-budget GiB")]
     Unknown,
+}
+
+impl Refusal {
+    /// Device memory that was asked for; 0 where that is not what lacks.
+    fn device_bytes(&self) -> u64 {
+        match self {
+            Refusal::Device { needs, .. } => *needs,
+            Refusal::Host { .. } | Refusal::Unknown => 0,
+        }
+    }
 }
 
 #[cfg(test)]

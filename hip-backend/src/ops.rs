@@ -48,6 +48,13 @@ impl From<Error> for BackendError {
 }
 
 impl HipBackend {
+    /// The operation that comes now reads these weights, if they are a stage's.
+    fn reads(&self, weights: &HipTensor) {
+        if let Some(owner) = weights.owner() {
+            self.enter(owner);
+        }
+    }
+
     /// Makes the launch of a kernel that needs one.
     fn one(&self, launch: Result<Launch, LaunchError>) -> Result<(), Error> {
         self.launch(&launch?)
@@ -81,6 +88,7 @@ impl Backend for HipBackend {
     }
 
     fn block(&self, stage: &HipStage, index: usize) -> Result<Vec<HipTensor>> {
+        self.enter(stage.0.owner(Some(index)));
         Ok(stage.0.block(index)?)
     }
 
@@ -120,6 +128,7 @@ impl Backend for HipBackend {
         modulation: Option<Modulation<'_, HipTensor>>,
     ) -> Result<HipTensor> {
         let (tokens, width) = shapes::norm(x, &norm, modulation.as_ref());
+        self.reads(norm.weight);
         let out = self.allocate(x.shape(), DType::Bf16, "norm")?;
         let launch = args::Norm {
             x: x.address(),
@@ -144,6 +153,7 @@ impl Backend for HipBackend {
         rope: (&HipTensor, &HipTensor),
     ) -> Result<HipTensor> {
         let (tokens, rotary) = shapes::head_norm_rope(x, heads, &norm, rope);
+        self.reads(norm.weight);
         let out = self.allocate(&[tokens, heads.count * heads.dim], DType::Bf16, "head_norm_rope")?;
         let launch = args::HeadNormRope {
             x: x.address(),
@@ -222,6 +232,7 @@ impl Backend for HipBackend {
         after: Epilogue<'_, HipTensor>,
     ) -> Result<HipTensor> {
         let (tokens, k, n) = shapes::linear(x, w, bias, &after);
+        self.reads(w);
         let out = self.allocate(&[tokens, n], DType::Bf16, "linear")?;
         let (epilogue, residual, gate) = match after {
             Epilogue::None => (epilogue::NONE, None, None),
@@ -255,6 +266,7 @@ impl Backend for HipBackend {
         unit: Glu,
     ) -> Result<HipTensor> {
         let (tokens, k, f) = shapes::linear_glu(x, w, bias);
+        self.reads(w);
         let out = self.allocate(&[tokens, f], DType::Bf16, "linear_glu")?;
         let launch = args::LinearGlu {
             x: x.address(),
@@ -275,6 +287,7 @@ impl Backend for HipBackend {
 
     fn causal_conv_silu(&self, x: &HipTensor, w: &HipTensor, segments: &[usize]) -> Result<HipTensor> {
         let (_, channels, width) = shapes::causal_conv_silu(x, w, segments);
+        self.reads(w);
         let out = self.allocate(x.shape(), DType::Bf16, "causal_conv_silu")?;
         for (first, length) in ranges(segments) {
             let launch = args::CausalConvSilu {
@@ -301,6 +314,7 @@ impl Backend for HipBackend {
         segments: &[usize],
     ) -> Result<HipTensor> {
         let tokens = shapes::gated_delta_rule(qkv, ba, a_log, dt_bias, heads, segments);
+        self.reads(a_log);
         let shape = [tokens, heads.value_heads * heads.value_dim];
         let out = self.allocate(&shape, DType::Bf16, "gated_delta_rule")?;
         for (first, length) in ranges(segments) {
@@ -325,6 +339,7 @@ impl Backend for HipBackend {
 
     fn gated_norm(&self, x: &HipTensor, z: &HipTensor, weight: &HipTensor, eps: f32) -> Result<HipTensor> {
         let (tokens, heads, dim) = shapes::gated_norm(x, z, weight);
+        self.reads(weight);
         let out = self.allocate(x.shape(), DType::Bf16, "gated_norm")?;
         let launch = args::GatedNorm {
             x: x.address(),
@@ -360,6 +375,7 @@ impl Backend for HipBackend {
             dt,
         };
         self.one(launch.launch())?;
+        self.engine.device.place().step_ends();
         Ok(out)
     }
 
@@ -372,6 +388,7 @@ impl Backend for HipBackend {
         width: usize,
     ) -> Result<HipTensor> {
         let (height, channels) = shapes::unpack_latents(x, mean, var, width);
+        self.reads(mean);
         let out = self.allocate(&[2 * height, 2 * width, channels], DType::F32, "unpack_latents")?;
         let launch = args::UnpackLatents {
             x: x.address(),
@@ -390,6 +407,7 @@ impl Backend for HipBackend {
     fn conv2d(&self, x: &HipTensor, conv: Conv2d<'_, HipTensor>) -> Result<HipTensor> {
         let shape = shapes::conv2d(x, &conv);
         let Conv2d { weight, bias, norm, upsample, residual } = conv;
+        self.reads(weight);
         let out = self.allocate(&[shape.height, shape.width, shape.outputs], DType::F32, "conv2d")?;
         let launch = args::Conv2d {
             x: x.address(),
@@ -415,6 +433,7 @@ impl Backend for HipBackend {
     fn group_norm(&self, x: &HipTensor, norm: GroupNorm<'_, HipTensor>) -> Result<HipTensor> {
         let (pixels, channels) = shapes::group_norm(x, &norm);
         let GroupNorm { groups, weight, bias, eps } = norm;
+        self.reads(weight);
         let ab = self.allocate(&[2, channels], DType::F32, "group_norm")?;
         let words = args::GroupNorm::workspace(pixels, groups).div_ceil(4);
         // Free again as soon as the launches are issued: its next user comes later in the same stream.

@@ -120,6 +120,11 @@ impl Pool {
         drop(state.free.shrink(0));
     }
 
+    /// From now on tensors and free buffers may hold `limit` bytes together.
+    pub(crate) fn allow(&self, limit: u64) {
+        self.state().limit = limit;
+    }
+
     /// Gives all free buffers back to the device.
     pub(crate) fn trim(&self) {
         let blocks = self.state().free.shrink(0);

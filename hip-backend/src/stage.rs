@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex};
 use moss_reference::backend::{StageSpec, Tensor as _};
 
 use crate::device::{Buffer, Device, Stream};
-use crate::error::{Error, human};
+use crate::error::Error;
 use crate::host::Host;
-use crate::memory::{DeviceMemory, Limits, RESERVE, SLOTS, Source, StageDemand, StagePlan};
+use crate::memory::{DeviceMemory, Limits, SLOTS, Source, StageDemand, StagePlan};
 use crate::stream::{Feeder, Filling, HostBytes, ImageSource, Slots, locked};
 use crate::tensor::{HipTensor, Storage};
+use crate::trail::{Owner, Place};
+use crate::units::human;
 use crate::weights::{Image, StageImages};
 
 type Result<T, E = Error> = std::result::Result<T, E>;
@@ -52,7 +54,7 @@ impl Engine {
         // SAFETY: the buffer holds the bytes; the host memory is waited for before anything else touches it, and given up
         // with the device when the wait fails.
         let copied = unsafe { self.compute.copy_to_host(host.as_mut_slice(), buffer.address(0)) };
-        match copied.and_then(|()| self.compute.record(&done)).and_then(|()| done.wait()) {
+        match copied.and_then(|()| self.compute.record(&done)).and_then(|()| done.wait_after_launches()) {
             Ok(()) => Ok(host),
             Err(error) => {
                 std::mem::forget(host);
@@ -66,6 +68,8 @@ pub(crate) struct StageInner {
     name: &'static str,
     engine: Arc<Engine>,
     images: StageImages,
+    /// Bytes of activations that may be held while the stage runs.
+    activations: u64,
     state: Mutex<State>,
     fixed: Arc<Buffer>,
 }
@@ -88,7 +92,8 @@ pub(crate) fn demand(spec: &StageSpec, images: &StageImages) -> StageDemand {
 }
 
 impl StageInner {
-    /// Loads a stage by a plan for `capacity` bytes; a failed allocation plans again with what could be had.
+    /// Loads a stage by a plan for `capacity` bytes. A failed allocation plans again with fewer blocks on the device, to the least
+    /// that the stage can run with; that is tried twice, and the second time `make_room` may free what other stages hold.
     ///
     /// # Errors
     /// A refusal of the plan, an allocation that failed with nothing left to give up, a file that cannot be read, a failed
@@ -98,40 +103,55 @@ impl StageInner {
         spec: &StageSpec,
         memory: &DeviceMemory,
         limits: &Limits,
-        mut capacity: u64,
+        capacity: u64,
+        make_room: &dyn Fn() -> Result<bool>,
         notes: &mut Vec<String>,
     ) -> Result<Self> {
         let images = StageImages::new(spec)?;
-        let demand = demand(spec, &images);
-        let mut reserve = RESERVE;
-        let mut failed: Option<(Error, String)> = None;
-        let (plan, memory_held) = loop {
-            let plan = match StagePlan::new(&demand, 0, capacity, reserve, memory, limits) {
-                Ok(plan) => plan,
-                Err(refusal) => return Err(failed.map_or(refusal.into(), |(error, _)| error)),
-            };
-            match Held::allocate(&engine.device, &plan) {
-                Ok(held) => {
-                    notes.extend(failed.map(|(_, note)| note));
-                    break (plan, held);
-                }
-                Err((error @ Error::OutOfMemory { .. }, had)) => {
-                    // What could be had is all there is. The activations must still fit into it, but what the reserve is for
-                    // has shown itself: a sixteenth is left.
-                    let block = demand.blocks.first().copied().unwrap_or(1 << 20);
-                    capacity = had.min(capacity.saturating_sub(block));
-                    reserve = reserve.min(capacity / 16);
-                    let (had, planned) = (human(had), human(plan.peak()));
-                    let note = format!(
-                        "{}: the device gave {had} of the {planned} planned, so fewer blocks stay on it",
-                        spec.name
-                    );
-                    failed = Some((error, note));
-                }
+        let first = StagePlan::new(&demand(spec, &images), 0, capacity, memory, limits)?;
+        let mut plan = first.clone();
+        let mut least_failed = false;
+        let held = loop {
+            let (error, had) = match Held::allocate(&engine.device, &plan) {
+                Ok(held) => break held,
+                Err((error @ Error::OutOfMemory { .. }, had)) => (error, had),
                 Err((error, _)) => return Err(error),
+            };
+            let fewer = plan.fewer(had, memory, limits)?;
+            if fewer == plan && std::mem::replace(&mut least_failed, true) && !make_room()? {
+                return Err(error);
             }
+            plan = fewer;
         };
-        let Held { fixed, blocks, slots, .. } = memory_held;
+        if plan != first {
+            let (planned, blocks) = (human(first.peak()), plan.resident.len());
+            let instead = match plan.resident_blocks() {
+                0 => format!("its {blocks} blocks pass through {} slots", plan.slots),
+                resident => format!("{resident} of {blocks} blocks stay on it"),
+            };
+            notes.push(format!("{}: the device did not give the {planned} planned, so {instead}", spec.name));
+        }
+        match Self::fill(engine, spec, images, &plan, held, notes)? {
+            Some(stage) => Ok(stage),
+            // Pinned memory that cannot be had is not read in place: the blocks are copied from pageable memory.
+            None => {
+                let memory = DeviceMemory { unified: false, ..*memory };
+                Self::load(engine, spec, &memory, limits, capacity, make_room, notes)
+            }
+        }
+    }
+
+    /// Reads a stage's weights to the memory held for them; `None` when blocks that the device shall read in place cannot be
+    /// pinned.
+    fn fill(
+        engine: &Arc<Engine>,
+        spec: &StageSpec,
+        images: StageImages,
+        plan: &StagePlan,
+        held: Held,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<Self>> {
+        let Held { fixed, blocks, slots } = held;
 
         let mut places = Vec::with_capacity(images.blocks.len());
         let mut pageable = 0;
@@ -150,10 +170,7 @@ impl StageInner {
                         to_pin = 0;
                         pageable += 1;
                         if plan.source == Source::InPlace {
-                            return Err(Error::HostMemory {
-                                what: format!("{what} in pinned memory"),
-                                bytes: image.bytes(),
-                            });
+                            return Ok(None);
                         }
                     }
                     image.fill_all(bytes.as_mut_slice())?;
@@ -195,13 +212,14 @@ impl StageInner {
             true => None,
             false => Some(Slots::new(&engine.device, slots, streamed, again)?),
         };
-        Ok(Self {
+        Ok(Some(Self {
             name: spec.name,
             engine: engine.clone(),
             images,
+            activations: plan.demand.activations,
             fixed,
             state: Mutex::new(State { places, slots }),
-        })
+        }))
     }
 
     /// Bytes of the weights that are on the device, slots included.
@@ -224,19 +242,23 @@ impl StageInner {
     }
 
     pub(crate) fn fixed(&self) -> Vec<HipTensor> {
-        tensors(&self.images.fixed, &Storage::Weights(self.fixed.clone()))
+        tensors(&self.images.fixed, &Storage::Weights(self.fixed.clone(), self.owner(None)))
+    }
+
+    /// Whose weights those of a block, or those that stay, are.
+    pub(crate) fn owner(&self, block: Option<usize>) -> Owner {
+        Owner {
+            stage: self.name,
+            block,
+            steps: !self.images.blocks.is_empty(),
+            activations: self.activations,
+        }
     }
 
     /// The weights of a block; earlier blocks' operations have all been issued.
     pub(crate) fn block(&self, index: usize) -> Result<Vec<HipTensor>> {
-        {
-            let mut place = self.engine.device.place();
-            if place.stage != self.name || index == 0 {
-                place.step = if place.stage == self.name { place.step + 1 } else { 1 };
-                place.stage = self.name;
-            }
-            place.block = Some(index);
-        }
+        let owner = self.owner(Some(index));
+        self.engine.device.place().enter(owner);
         locked(&self.state, |state| {
             let State { places, slots } = state;
             if let Some(slots) = slots {
@@ -247,11 +269,11 @@ impl StageInner {
                 slots.advance(index, &self.engine.feeder, &self.engine.compute, source)?;
             }
             let storage = match &places[index] {
-                BlockPlace::Device(buffer) => Storage::Weights(buffer.clone()),
-                BlockPlace::InPlace(bytes) => Storage::Host(bytes.clone()),
+                BlockPlace::Device(buffer) => Storage::Weights(buffer.clone(), owner),
+                BlockPlace::InPlace(bytes) => Storage::Host(bytes.clone(), owner),
                 BlockPlace::Files | BlockPlace::Host(_) => {
                     let slots = slots.as_mut().expect("streamed blocks have slots");
-                    Storage::Weights(slots.fetch(index, &self.engine.compute)?)
+                    Storage::Weights(slots.fetch(index, &self.engine.compute)?, owner)
                 }
             };
             Ok(tensors(&self.images.blocks[index], &storage))
@@ -316,6 +338,13 @@ impl StageInner {
 
 impl Drop for StageInner {
     fn drop(&mut self) {
+        // What comes next is not this stage's, until weights of another are read.
+        {
+            let mut place = self.engine.device.place();
+            if place.stage == self.name {
+                *place = Place::default();
+            }
+        }
         locked(&self.state, |state| {
             if let Some(slots) = &mut state.slots {
                 slots.settle();

@@ -19,14 +19,10 @@ use std::thread::JoinHandle;
 
 use crate::device::{Buffer, Device, Event, Pinned, Stream};
 use crate::error::Error;
+use crate::memory::{RING_ENTRIES, RING_ENTRY};
 use crate::weights::Image;
 
 type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// Bytes of a ring entry.
-pub(crate) const RING_ENTRY: usize = 32 << 20;
-/// Entries of the ring.
-const RING_ENTRIES: usize = 3;
 
 /// Host memory that copies start from.
 pub(crate) enum HostBytes {
@@ -130,10 +126,9 @@ impl Feeder {
             }
             worker.finish();
         };
-        let thread = std::thread::Builder::new()
-            .name("weights".to_owned())
-            .spawn(work)
-            .map_err(|error| Error::Feeder { reason: error.to_string() })?;
+        let thread = std::thread::Builder::new().name("weights".to_owned()).spawn(work).map_err(|error| {
+            Error::Thread { what: "copies weights to the device", reason: error.to_string() }
+        })?;
         Ok(Self { orders: Some(orders), thread: Some(thread) })
     }
 

@@ -20,12 +20,42 @@ pub(crate) type Handle = *mut c_void;
 
 /// Success.
 pub(crate) const SUCCESS: Code = 0;
+/// A wrong argument.
+pub(crate) const INVALID_VALUE: Code = 1;
 /// Out of device memory; host allocations return it too.
 pub(crate) const OUT_OF_MEMORY: Code = 2;
+/// A launch with a grid, block or LDS size that the device does not take.
+pub(crate) const INVALID_CONFIGURATION: Code = 9;
+/// The code object has no function of the kernel's name for the device.
+pub(crate) const INVALID_DEVICE_FUNCTION: Code = 98;
 /// `hipGetDeviceCount` found nothing.
 pub(crate) const NO_DEVICE: Code = 100;
+/// A number that is no device's.
+pub(crate) const INVALID_DEVICE: Code = 101;
+/// Bytes that are no code object.
+pub(crate) const INVALID_IMAGE: Code = 200;
+/// A code object without code for the device.
+pub(crate) const NO_BINARY_FOR_GPU: Code = 209;
+/// A name that is not in the code object.
+pub(crate) const NOT_FOUND: Code = 500;
 /// An event's work has not finished.
 pub(crate) const NOT_READY: Code = 600;
+
+/// Something that the device or the runtime cannot do.
+pub(crate) const NOT_SUPPORTED: Code = 801;
+/// The codes that leave the device as it was: bad arguments, a full memory, missing symbols.
+pub(crate) const HARMLESS: [Code; 10] = [
+    INVALID_VALUE,
+    OUT_OF_MEMORY,
+    INVALID_CONFIGURATION,
+    INVALID_DEVICE_FUNCTION,
+    NO_DEVICE,
+    INVALID_DEVICE,
+    INVALID_IMAGE,
+    NO_BINARY_FOR_GPU,
+    NOT_FOUND,
+    NOT_SUPPORTED,
+];
 
 /// `hipMemcpyHostToDevice`.
 pub(crate) const HOST_TO_DEVICE: c_uint = 1;

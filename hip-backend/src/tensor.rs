@@ -7,6 +7,7 @@ use moss_reference::backend::{DType, Tensor};
 use crate::device::Buffer;
 use crate::pool::Pooled;
 use crate::stream::HostBytes;
+use crate::trail::Owner;
 
 /// The memory behind a tensor.
 #[derive(Clone)]
@@ -14,9 +15,9 @@ pub(crate) enum Storage {
     /// An activation.
     Pool(Arc<Pooled>),
     /// Weights on the device.
-    Weights(Arc<Buffer>),
+    Weights(Arc<Buffer>, Owner),
     /// Weights in pinned host memory, read in place.
-    Host(Arc<HostBytes>),
+    Host(Arc<HostBytes>, Owner),
 }
 
 /// Elements in device memory, row-major; weights that are matrices or kernels lie in the kernels' own order.
@@ -48,8 +49,18 @@ impl HipTensor {
     pub(crate) fn address(&self) -> u64 {
         match &self.storage {
             Storage::Pool(buffer) => buffer.address(self.offset),
-            Storage::Weights(buffer) => buffer.address(self.offset),
-            Storage::Host(bytes) => bytes.as_slice()[self.offset as usize..].as_ptr() as u64,
+            Storage::Weights(buffer, _) => buffer.address(self.offset),
+            // HIP's addresses are unified: memory of hipHostMalloc is mapped for the device at the address that the host has
+            // (it is made without flags, and hipHostMallocMapped is what those mean there).
+            Storage::Host(bytes, _) => bytes.as_slice()[self.offset as usize..].as_ptr() as u64,
+        }
+    }
+
+    /// Whose weights these are.
+    pub(crate) fn owner(&self) -> Option<Owner> {
+        match &self.storage {
+            Storage::Pool(_) => None,
+            Storage::Weights(_, owner) | Storage::Host(_, owner) => Some(*owner),
         }
     }
 

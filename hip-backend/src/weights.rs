@@ -15,7 +15,7 @@ use moss_reference::backend::{DType, Role, StageSpec, WeightSpec};
 use moss_reference::files::{Checkpoint, Rows};
 
 use crate::error::Error;
-use crate::stream::RING_ENTRY;
+use crate::memory::RING_ENTRY;
 
 /// Each weight starts at a multiple of this.
 const ALIGN: u64 = 256;

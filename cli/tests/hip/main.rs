@@ -50,14 +50,20 @@ impl Machine {
         self
     }
 
-    /// Runs `moss` in the folder.
-    fn moss(&self, args: &[&str]) -> Ended {
+    /// `moss` in the folder.
+    fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_moss"));
         for name in ["HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"] {
             command.env_remove(name);
         }
         let envs = self.env.iter().map(|(name, value)| (name, value));
-        let output = command.args(args).current_dir(self.path("")).envs(envs).output().expect("moss starts");
+        command.args(args).current_dir(self.path("")).envs(envs);
+        command
+    }
+
+    /// Runs `moss` in the folder.
+    fn moss(&self, args: &[&str]) -> Ended {
+        let output = self.command(args).output().expect("moss starts");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
         Ended { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }

@@ -115,7 +115,9 @@ fn the_decode_must_fit_beside_the_kept_weights() {
     for (side, decode) in [(1024, 1.5), (1456, 3.0), (2048, 6.0)] {
         let budget = Limits { budget: Some(bytes(decode) + bytes(0.1)), ..limits(None) };
         assert!(Plan::new(&vae(decode), &[], card(16.0), budget).is_ok(), "{side}");
-        let Err(Refusal::Device { stage, needs, budget, .. }) = run(decode, 0.3, 16.0, Some(decode)) else {
+        let budget = Limits { budget: Some(bytes(decode)), ..limits(None) };
+        let refused = Plan::new(&vae(decode), &[], card(16.0), budget);
+        let Err(Refusal::Device { stage, needs, budget, .. }) = refused else {
             panic!("{side}: a budget without room for the weights must be refused")
         };
         assert_eq!((stage.as_str(), budget), ("vae", true));
@@ -200,12 +202,88 @@ fn free_memory_is_the_smaller_answer_and_a_zero_is_none() {
     assert_eq!(memory(0.0, 16.0, 4.0, false).free(), Some(bytes(12.0)));
     assert_eq!(memory(9.0, 0.0, 0.0, false).free(), Some(bytes(9.0)));
     assert_eq!(memory(0.0, 0.0, 0.0, false).free(), None);
-    assert_eq!(memory(60.0, 0.5, 0.4, true).free(), Some(bytes(60.0)), "the carve-out is not the limit");
-    assert_eq!(memory(0.0, 0.5, 0.4, true).free(), Some(bytes(30.0)));
+    assert_eq!(memory(9.0, 16.0, 16.0, false).free(), Some(0), "full is full");
+    let full = DeviceMemory { hip_free: 0, ..memory(16.0, 16.0, 0.0, false) };
+    assert_eq!(full.free(), Some(0), "by HIP too");
+    let planned = Plan::new(&none(), &[dit(0.1)], memory(16.0, 16.0, 16.0, false), limits(None));
+    let text = planned.unwrap_err().to_string();
+    assert!(text.contains("dit needs at least") && text.contains("free are 0 bytes"), "{text}");
     let unknown = Plan::new(&none(), &[dit(0.1)], DeviceMemory::default(), limits(None)).unwrap_err();
     assert_eq!(unknown, Refusal::Unknown);
     assert!(unknown.to_string().contains("--vram-budget"));
     assert!(Plan::new(&none(), &[dit(0.1)], DeviceMemory::default(), limits(Some(4.0))).is_ok());
+}
+
+/// 512 MiB set aside at boot and 48 GiB that the GPU may map, of which the host has 40 to give.
+#[test]
+fn on_unified_memory_what_the_gpu_may_map_counts() {
+    let sysfs = SysfsMemory {
+        vram_total: 512 << 20,
+        vram_used: 100 << 20,
+        gtt_total: bytes(48.0),
+        gtt_used: bytes(1.0),
+    };
+    let apu = DeviceMemory { hip_free: 400 << 20, hip_total: 512 << 20, sysfs, unified: true };
+    assert_eq!(apu.free(), Some((412 << 20) + bytes(47.0)));
+    assert_eq!(apu.reserve(), RESERVE);
+    let limits = |host: f64| Limits { host_available: bytes(host), ..limits(None) };
+    assert_eq!(apu.capacity(&limits(40.0)), Ok((412 << 20) + bytes(40.0)));
+    let plan = Plan::new(&vae(1.5), &[text_encoder(), dit(IMPLIED)], apu, limits(40.0)).unwrap();
+    assert_eq!(plan.stages[2].resident_blocks(), 42);
+    let discrete = DeviceMemory { unified: false, ..apu };
+    assert_eq!(discrete.free(), Some(400 << 20), "a card's memory is its own");
+    let hip_knows = DeviceMemory { hip_free: bytes(60.0), hip_total: bytes(64.0), ..apu };
+    assert_eq!(hip_knows.free(), Some(bytes(60.0)), "the carve-out is not the limit");
+}
+
+#[test]
+fn the_reserve_shrinks_with_the_device() {
+    let small = |name: &str| StageDemand {
+        name: name.into(),
+        fixed: 1 << 20,
+        blocks: vec![2 << 20; 7],
+        resident_limit: usize::MAX,
+        activations: 8 << 20,
+    };
+    let apu = DeviceMemory { unified: true, ..card(0.5) };
+    assert_eq!(apu.reserve(), 32 << 20);
+    let plan = Plan::new(&none(), &[small("dit")], apu, limits(None)).unwrap();
+    assert_eq!(plan.stages[1].resident_blocks(), 7, "a model of 15 MB on 512 MiB");
+    assert_eq!([8.0, 16.0, 24.0].map(|gib| card(gib).reserve()), [RESERVE; 3]);
+    assert_eq!(DeviceMemory::default().reserve(), RESERVE);
+}
+
+#[test]
+fn one_message_says_what_the_whole_run_needs() {
+    let text = run(0.01, IMPLIED, 16.0, Some(0.05)).unwrap_err().to_string();
+    assert!(text.starts_with("dit needs at least 2."), "the most of all stages, not the first: {text}");
+    let Err(Refusal::Device { needs, .. }) = run(0.01, IMPLIED, 16.0, Some(0.05)) else { panic!("refused") };
+    let enough = Limits { budget: Some(needs), ..limits(None) };
+    assert!(Plan::new(&vae(0.01), &[text_encoder(), dit(IMPLIED)], card(16.0), enough).is_ok());
+}
+
+#[test]
+fn after_a_failed_allocation_fewer_blocks_stay_down_to_one_slot() {
+    let plan = run(1.5, IMPLIED, 15.9, None).unwrap();
+    let (device, limits) = (plan.device, plan.limits);
+    let mut dit = plan.stages[2].clone();
+    let counts: Vec<(usize, usize)> = std::iter::from_fn(|| {
+        let fewer = dit.fewer(0, &device, &limits).unwrap();
+        (fewer != dit).then(|| {
+            dit = fewer;
+            (dit.resident_blocks(), dit.slots)
+        })
+    })
+    .collect();
+    assert_eq!(counts, [(21, 2), (10, 2), (5, 2), (2, 2), (1, 2), (0, 2), (0, 1)]);
+    let all = &plan.stages[2];
+    let had = all.demand.fixed + 30 * all.slot_bytes;
+    let fewer = all.fewer(had, &device, &limits).unwrap();
+    assert!(fewer.resident_blocks() > 20 && fewer.peak() <= all.kept + had, "{fewer}");
+    assert_eq!((fewer.source, fewer.pinned_blocks), (Source::Host, 42 - fewer.resident_blocks()));
+    let few = Limits { host_available: bytes(1.0), ..limits };
+    assert!(matches!(all.fewer(had, &device, &few), Err(Refusal::Host { .. })));
+    assert_eq!(plan.stages[0].fewer(0, &device, &limits), Ok(plan.stages[0].clone()), "no blocks");
 }
 
 #[test]

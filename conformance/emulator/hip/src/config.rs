@@ -11,6 +11,7 @@
 //! - `MOSS_EMULATE_SANITIZE`: `0` looks for no LDS races and no uninitialised LDS
 //! - `MOSS_EMULATE_FAIL_MALLOC`, `MOSS_EMULATE_FAIL_HOST_MALLOC`: the n-th call fails; `n+` from the n-th on
 //! - `MOSS_EMULATE_LOST_AFTER`: the device is lost after that many launches
+//! - `MOSS_EMULATE_BLOCK`: calls of the function with that name (`hipMalloc`) say so and never come back
 //! - `MOSS_EMULATE_COPY_GIBS`: copies take as long as a link of that many GiB/s would
 //! - `MOSS_EMULATE_STATS`: `1` prints counts and speed when the process ends
 
@@ -59,6 +60,8 @@ pub struct Config {
     pub fail_host_malloc: Failing,
     /// Launches until the device is lost.
     pub lost_after: Option<u64>,
+    /// Name of the function whose calls never come back.
+    pub block: Option<String>,
     /// Speed of the emulated link, bytes a second.
     pub copy_rate: Option<f64>,
     /// Print statistics at exit.
@@ -163,6 +166,7 @@ impl Config {
             fail_malloc: read(&var, "MOSS_EMULATE_FAIL_MALLOC", failing)?.unwrap_or_default(),
             fail_host_malloc: read(&var, "MOSS_EMULATE_FAIL_HOST_MALLOC", failing)?.unwrap_or_default(),
             lost_after: read(&var, "MOSS_EMULATE_LOST_AFTER", |t| t.parse().ok())?,
+            block: var("MOSS_EMULATE_BLOCK"),
             copy_rate: read(&var, "MOSS_EMULATE_COPY_GIBS", rate)?,
             stats: read(&var, "MOSS_EMULATE_STATS", flag)?.unwrap_or(false),
         })

@@ -58,12 +58,24 @@ static RUNTIME: LazyLock<Mutex<Runtime>> = LazyLock::new(|| {
 });
 
 extern "C" fn report() {
-    let s = runtime().stats;
+    let r = runtime();
+    let (s, mallocs) = (r.stats, r.mallocs());
+    drop(r);
     let rate = if s.seconds > 0.0 { s.instructions as f64 / s.seconds / 1e6 } else { 0.0 };
     say(&format!(
-        "{} launches, {} wave instructions in {:.2} s, {rate:.2} M/s, {} bytes copied (emulated)",
+        "{} launches, {} wave instructions in {:.2} s, {rate:.2} M/s, {} bytes copied, {mallocs} allocations (emulated)",
         s.launches, s.instructions, s.seconds, s.copied
     ));
+}
+
+/// Never comes back when calls of this function shall block.
+fn may_block(function: &str) {
+    if runtime().config.block.as_deref() == Some(function) {
+        say(&format!("{function} blocks"));
+        loop {
+            std::thread::park();
+        }
+    }
 }
 
 fn runtime() -> MutexGuard<'static, Runtime> {
@@ -125,6 +137,7 @@ exports! {
 
     /// Initialises; fails without a device.
     fn hipInit(flags: c_uint) -> Code {
+        may_block("hipInit");
         if flags != 0 {
             return code(Err(INVALID_VALUE));
         }
@@ -214,11 +227,13 @@ exports! {
 
     /// Device memory, filled with 0xff.
     fn hipMalloc(out: *mut *mut c_void, bytes: usize) -> Code {
+        may_block("hipMalloc");
         store(out, |r| r.malloc(DEVICE.get(), bytes as u64).map(opaque))
     }
 
     /// Frees device memory after the device's work.
     fn hipFree(p: *mut c_void) -> Code {
+        may_block("hipFree");
         code(runtime().free(handle(p)))
     }
 
@@ -243,6 +258,7 @@ exports! {
 
     /// A copy that happens when something waits for it.
     fn hipMemcpyAsync(to: *mut c_void, from: *const c_void, bytes: usize, kind: c_uint, stream: *mut c_void) -> Code {
+        may_block("hipMemcpyAsync");
         code(runtime().copy(to as u64, from as u64, bytes as u64, kind, handle(stream)))
     }
 
@@ -288,6 +304,7 @@ exports! {
 
     /// NotReady once, then runs what is marked.
     fn hipEventQuery(event: *mut c_void) -> Code {
+        may_block("hipEventQuery");
         code(runtime().event_query(handle(event)))
     }
 
@@ -298,6 +315,7 @@ exports! {
 
     /// Loads a code object from memory; its length follows from its headers.
     fn hipModuleLoadData(out: *mut *mut c_void, image: *const c_void) -> Code {
+        may_block("hipModuleLoadData");
         if image.is_null() {
             return code(Err(INVALID_VALUE));
         }
@@ -329,6 +347,7 @@ exports! {
         function: *mut c_void, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
         lds: c_uint, stream: *mut c_void, parameters: *mut *mut c_void, extra: *mut *mut c_void
     ) -> Code {
+        may_block("hipModuleLaunchKernel");
         let mut r = runtime();
         let launched = kernarg(&r, handle(function), parameters, extra).and_then(|arguments| {
             r.launch(handle(function), [gx, gy, gz], [bx, by, bz], lds, arguments, handle(stream))

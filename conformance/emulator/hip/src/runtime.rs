@@ -172,6 +172,11 @@ impl Runtime {
         if device < self.config.devices.len() { Ok(()) } else { Err(INVALID_DEVICE) }
     }
 
+    /// `hipMalloc` calls so far.
+    pub fn mallocs(&self) -> u64 {
+        self.mallocs
+    }
+
     /// Free and total bytes of a device.
     pub fn mem_info(&self, device: usize) -> Outcome<(u64, u64)> {
         self.alive()?;
