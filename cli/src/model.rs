@@ -5,17 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use moss_reference::files::{Checkpoint, ModelSource};
-use moss_reference::model::config::{PipelineConfig, TextConfig, VaeConfig};
+use moss_reference::model::config::{DitConfig, PipelineConfig, TextConfig, VaeConfig};
 use moss_reference::model::tokenizer::{Encoded, Tokenizer};
 use moss_reference::model::{self, Model};
 
 use crate::embedded;
 use crate::error::{CliError, Result};
 use crate::files::input;
-use crate::options::{PromptArgs, check};
-
-/// Official limit of a prompt in tokens.
-pub(crate) const MAX_SEQ: usize = 4096;
+use crate::options::PromptArgs;
 
 /// A model folder, or the demo model in the program.
 pub(crate) struct Source {
@@ -49,12 +46,13 @@ impl Source {
         self.named(Model::open(&self.source))
     }
 
-    /// What the model's folder says about requests.
+    /// What the model's folder says about requests, and the sizes of its DiT.
     ///
     /// # Errors
     /// As [`Self::named`].
-    pub(crate) fn pipeline(&self) -> Result<PipelineConfig> {
-        self.named(PipelineConfig::open(&self.source))
+    pub(crate) fn requests(&self) -> Result<(PipelineConfig, DitConfig)> {
+        let pipeline = self.named(PipelineConfig::open(&self.source))?;
+        Ok((pipeline, self.named(DitConfig::open(&self.source))?))
     }
 
     /// Opens the text encoder alone.
@@ -141,18 +139,50 @@ fn text_file(option: &str, path: &Path) -> Result<String> {
     Ok(line.unwrap_or(text).to_string())
 }
 
+/// The words of a text that the demo model does not know, each once, in order. Its vocabulary was trained on its captions to
+/// the end, so that each of their words is one token, with the blank before it or as the first of a text.
+pub(crate) fn unknown_words(tokenizer: &Tokenizer, text: &str) -> Vec<String> {
+    let is_one = |text: &str| tokenizer.encode(text).is_ok_and(|ids| ids.len() == 1);
+    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    let mut unknown: Vec<String> = Vec::new();
+    for (i, word) in words.enumerate() {
+        let known = is_one(&format!(" {word}")) || (i == 0 && is_one(word));
+        if !known && !unknown.iter().any(|other| other == word) {
+            unknown.push(word.into());
+        }
+    }
+    unknown
+}
+
+/// Most unknown words that a warning names.
+const MAX_NAMED: usize = 8;
+
+/// The warning for the unknown words of a text; `None` when there are none.
+pub(crate) fn warning_of_unknown(what: &str, unknown: &[String]) -> Option<String> {
+    let named: Vec<String> = unknown.iter().take(MAX_NAMED).map(|word| format!("\"{word}\"")).collect();
+    let more = match unknown.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!unknown.is_empty()).then(|| {
+        format!(
+            "the {what} has words that the demo model does not know: {}{more}; it knows some English ones, in lower case",
+            named.join(", ")
+        )
+    })
+}
+
 /// Token ids of a prompt, with warnings for what its author should know.
 ///
 /// # Errors
-/// A usage error for a bad `--max-seq`, a failure when the template cannot be applied.
+/// A failure when the template cannot be applied.
 pub(crate) fn encode_prompt(
     tokenizer: &Tokenizer,
     what: &str,
     text: &str,
-    max_seq: Option<usize>,
+    max_seq: usize,
     warn: impl Fn(&str),
 ) -> Result<Encoded> {
-    let max_seq = check::max_seq(max_seq.unwrap_or(MAX_SEQ))?;
     let encoded = tokenizer
         .encode_prompt(text, max_seq)
         .map_err(|error| CliError::failed(format!("the {what}"), error))?;
@@ -169,4 +199,35 @@ pub(crate) fn encode_prompt(
         ));
     }
     Ok(encoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_demo_model_knows_the_words_of_its_captions_and_no_others() {
+        let tokenizer = Source::new(None).tokenizer().unwrap();
+        for caption in [
+            "a red apple on a wooden table",
+            "A tiny violet star to the left of a big turquoise house, against a grey background.",
+            "There is a little heart in the top left corner on green grass.",
+            "On a pink background, an orange moon above a small tree",
+            "an image of a huge black square inside of a white circle in a meadow",
+            "",
+        ] {
+            assert!(unknown_words(&tokenizer, caption).is_empty(), "{caption}");
+        }
+        for (text, unknown) in [
+            ("a RED apple, a RED Apple", &["RED", "Apple"][..]),
+            ("une pomme rouge", &["une", "pomme", "rouge"]),
+            ("桌上的苹果", &["桌上的苹果"]),
+            ("a red dragon-fly on 3 tables", &["dragon", "fly", "3", "tables"]),
+        ] {
+            assert_eq!(unknown_words(&tokenizer, text), unknown, "{text}");
+        }
+        let many: Vec<String> = (0..10).map(|i| i.to_string()).collect();
+        assert!(warning_of_unknown("prompt", &many).unwrap().contains("\"7\" and 2 more; "));
+        assert_eq!(warning_of_unknown("prompt", &[]), None);
+    }
 }

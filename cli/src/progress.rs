@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use moss_reference::backend::Backend;
-use moss_reference::model::observe::{Event, Observer};
+use moss_reference::model::observe::{Event, Observer, Part};
 
 use crate::error::{CliError, Result};
 use crate::{interrupt, say};
@@ -30,20 +30,27 @@ pub(crate) struct Progress {
     steps: Option<(usize, usize)>,
     last: Instant,
     step_times: Vec<Duration>,
+    /// Name and begin of the stage that runs.
+    stage: (&'static str, Instant),
+    /// How long the stages took that have ended.
+    took: Vec<(&'static str, Duration)>,
 }
 
 impl Progress {
     /// A bar when stderr is a terminal, lines when it is not, nothing with `quiet`, more lines with `verbose`.
     pub(crate) fn new(quiet: bool, verbose: bool) -> Self {
         let on_terminal = !quiet && std::io::stderr().is_terminal();
+        let now = Instant::now();
         Self {
             quiet,
             verbose,
             on_terminal,
             bar: None,
             steps: None,
-            last: Instant::now(),
+            last: now,
             step_times: Vec::new(),
+            stage: ("", now),
+            took: Vec::new(),
         }
     }
 
@@ -66,52 +73,67 @@ impl Progress {
         say::line(&format!("warning: {text}"));
     }
 
+    /// Runs the model, which tells of its stages by itself.
+    ///
+    /// # Errors
+    /// What `work` fails with; [`CliError::Cancelled`] when a signal came.
+    pub(crate) fn run<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        interrupt::computing(true);
+        let result = work(self);
+        interrupt::computing(false);
+        self.bar = None;
+        say::above(None);
+        let result = result?;
+        if interrupt::asked() { Err(CliError::Cancelled) } else { Ok(result) }
+    }
+
     /// Runs one stage and says its name and how long it took.
     ///
     /// # Errors
-    /// What `stage` fails with; [`CliError::Cancelled`] when a signal came.
+    /// As [`Self::run`].
     pub(crate) fn stage<T>(
         &mut self,
         name: &str,
         stage: impl FnOnce(&mut Self) -> Result<T>,
     ) -> Result<(T, Duration)> {
         let begin = Instant::now();
-        self.last = begin;
-        self.steps = None;
+        self.begin(name, None);
+        let result = self.run(stage)?;
+        let took = begin.elapsed();
+        self.ended(name, took);
+        Ok((result, took))
+    }
+
+    /// A stage begins, with so many steps if it has steps.
+    fn begin(&mut self, name: &str, steps: Option<usize>) {
+        self.last = Instant::now();
+        self.steps = steps.map(|steps| (0, steps));
         if self.on_terminal {
             let bar = ProgressBar::no_length().with_style(style(SPINNER)).with_message(name.to_string());
             bar.enable_steady_tick(TICK);
             say::above(Some(bar.clone()));
             self.bar = Some(bar);
         }
-        interrupt::computing(true);
-        let result = stage(self);
-        interrupt::computing(false);
-        self.bar = None;
-        say::above(None);
-        let result = result?;
-        if interrupt::asked() {
-            return Err(CliError::Cancelled);
-        }
-        let took = begin.elapsed();
-        self.line(&format!("{name} {:.2} s", took.as_secs_f64()));
-        Ok((result, took))
     }
 
-    /// As [`Self::stage`], for a stage of so many steps.
-    ///
-    /// # Errors
-    /// As [`Self::stage`].
-    pub(crate) fn stage_of_steps<T>(
-        &mut self,
-        name: &str,
-        steps: usize,
-        stage: impl FnOnce(&mut Self) -> Result<T>,
-    ) -> Result<(T, Duration)> {
-        self.stage(name, |progress| {
-            progress.steps = Some((0, steps));
-            stage(progress)
-        })
+    fn ended(&mut self, name: &str, took: Duration) {
+        self.bar = None;
+        say::above(None);
+        self.line(&format!("{name} {:.2} s", took.as_secs_f64()));
+    }
+
+    /// A part of a run has ended.
+    fn end(&mut self, part: Part) {
+        let (name, begin) = self.stage;
+        debug_assert_eq!(name, part_name(part), "parts do not overlap");
+        let took = begin.elapsed();
+        self.took.push((name, took));
+        self.ended(name, took);
+    }
+
+    /// How long a part of the last run took; `None` when it did not run.
+    pub(crate) fn took(&self, part: Part) -> Option<Duration> {
+        self.took.iter().rev().find(|(name, _)| *name == part_name(part)).map(|(_, took)| *took)
     }
 
     /// How long each denoising step took.
@@ -155,6 +177,17 @@ impl Progress {
     }
 }
 
+/// A part's name for people; front ends know these words.
+fn part_name(part: Part) -> &'static str {
+    match part {
+        Part::LoadVae => "vae load",
+        Part::Encode => "text encoder",
+        Part::LoadDit => "dit load",
+        Part::Denoise { .. } => "denoise",
+        Part::Decode => "vae",
+    }
+}
+
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("the template is valid").progress_chars("=> ")
 }
@@ -162,6 +195,12 @@ fn style(template: &str) -> ProgressStyle {
 impl<B: Backend> Observer<B> for Progress {
     fn event(&mut self, event: Event) -> ControlFlow<()> {
         match event {
+            Event::Begin(part) => {
+                self.stage = (part_name(part), Instant::now());
+                let steps = if let Part::Denoise { steps } = part { Some(steps) } else { None };
+                self.begin(part_name(part), steps);
+            }
+            Event::End(part) => self.end(part),
             Event::TextLayer { layer, layers } => self.at(layer, layers, BAR),
             Event::Block { block, blocks } => self.block(block, blocks),
             Event::VaeBlock { block, blocks } => self.at(block, blocks, BAR),

@@ -145,15 +145,95 @@ fn outputs_that_would_overwrite_something_are_refused() {
 fn a_failing_output_does_not_cost_the_other() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
+    let is_npy = |name: &str| fs::read(at.join(name)).unwrap().starts_with(b"\x93NUMPY");
     let output = small(at, &["-o", "o.png", "--latent-out", "/dev/full"]);
     let line = last_line(&output, 1);
     assert!(line.starts_with("moss: --latent-out /dev/full: "), "{line}");
+    assert!(line.ends_with("/o.latents.npy)") && is_npy("o.latents.npy"), "{line}");
     assert!(is_png(&fs::read(at.join("o.png")).unwrap()));
+    assert!(!stderr(&output).contains("done: ") && stderr(&output).contains("the picture is in o.png\n"));
 
     let line = last_line(&small(at, &["-o", "/dev/full", "--latent-out", "l.npy"]), 1);
     assert!(line.starts_with("moss: -o /dev/full: ") && line.contains("the latents are in "), "{line}");
-    assert!(fs::read(at.join("l.npy")).unwrap().starts_with(b"\x93NUMPY"));
-    assert_eq!(names(at), ["l.npy", "o.png"]);
+    assert!(is_npy("l.npy"));
+    assert_eq!(names(at), ["l.npy", "o.latents.npy", "o.png"]);
+}
+
+#[test]
+fn latents_alone_on_a_full_disk_are_saved_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let output = small(at, &["--latent-out", "/dev/full"]);
+    let line = last_line(&output, 1);
+    assert!(
+        line.starts_with("moss: --latent-out /dev/full: ") && line.ends_with("/moss.latents.npy)"),
+        "{line}"
+    );
+    assert!(!stderr(&output).contains("done: "), "{}", stderr(&output));
+    last_line(&small(at, &["--latent-out", "l.npy"]), 0);
+    assert!(fs::read(at.join("moss.latents.npy")).unwrap() == fs::read(at.join("l.npy")).unwrap());
+}
+
+#[test]
+fn when_both_outputs_fail_each_message_says_where_the_latents_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let output = small(at, &["--quiet", "-o", "/dev/full", "--latent-out", "/dev/full"]);
+    last_line(&output, 1);
+    let text = stderr(&output);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("warning: ")).collect();
+    assert!(
+        lines.len() == 2 && lines[0].starts_with("moss: --latent-out ") && lines[1].starts_with("moss: -o ")
+    );
+    assert!(lines.iter().all(|line| line.ends_with("/moss.latents.npy)")), "{text}");
+    assert_eq!(names(at), ["moss.latents.npy"]);
+}
+
+#[test]
+fn ctrl_c_in_the_decode_keeps_the_latents() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let run = ["--prompt", "a", "--size", "512x512", "--steps", "1", "--backend", "cpu", "--threads", "1"];
+    let mut child = moss(at, &[&run[..], &["-o", "o.png"]].concat()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    // The line of the whole stage, behind that of its step: the decode has begun.
+    while !(line.starts_with("denoise ") && line.ends_with(" s\n")) {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "the run has ended");
+    }
+    signal(&child, "-INT");
+    line.clear();
+    said.read_to_string(&mut line).unwrap();
+    assert_eq!(ends(child).status.code(), Some(130), "{line}");
+    let lines: Vec<&str> = line.lines().collect();
+    let (last, before) = lines.split_last().unwrap();
+    assert!(*last == "moss: cancelled", "{line}");
+    assert!(before.iter().any(|line| line.starts_with("the latents are saved in ")), "{line}");
+    assert!(fs::read(at.join("o.latents.npy")).unwrap().starts_with(b"\x93NUMPY"));
+    assert_eq!(names(at), ["o.latents.npy"]);
+}
+
+#[test]
+fn a_run_that_needs_more_memory_than_there_is_is_refused_before_it_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let run = |size: &str, kib: &str| {
+        Command::new("sh")
+            .args(["-c", &format!("ulimit -v {kib}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_moss")])
+            .args(["--backend", "cpu", "--prompt", "a", "--steps", "1", "--threads", "1", "--size", size])
+            .args(["-o", "o.png"])
+            .current_dir(at)
+            .env("TMPDIR", at)
+            .output()
+            .unwrap()
+    };
+    // Before, the decode died with all steps done.
+    let line = last_line(&run("1024x1024", "450000"), 1);
+    assert!(line.starts_with("moss: vae: needs ") && line.contains(" are available"), "{line}");
+    assert!(!stderr(&run("1024x1024", "450000")).contains("denoise"));
+    assert!(names(at).is_empty());
+    last_line(&run("128x128", "450000"), 0);
 }
 
 #[test]

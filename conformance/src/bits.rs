@@ -1,15 +1,15 @@
 //! Rows that need no golden data: the same model on the same inputs must have the same bits every time, wherever its weights
 //! are.
 
+use std::sync::Arc;
+
 use half::bf16;
-use moss_reference::backend::{Backend, HostData};
+use moss_reference::backend::Backend;
 use moss_reference::model::Model;
-use moss_reference::model::dit::Dit;
 use moss_reference::model::observe::{RunError, Silent};
-use moss_reference::model::vae::Vae;
-use moss_reference::run::{self, Stages};
+use moss_reference::run::{Session, Stages, TextStates, Texts};
 use moss_reference::sample::noise::randn;
-use moss_reference::sample::{self, Guidance, Start};
+use moss_reference::sample::{Guidance, Start};
 
 use crate::row::{Row, Rule, Word};
 
@@ -22,10 +22,10 @@ pub fn text_states<B: Backend>(
     model: &Model,
     prompts: &[&[u32]],
 ) -> Result<Vec<Vec<u32>>, RunError> {
-    let lengths: Vec<usize> = prompts.iter().map(|ids| ids.len()).collect();
-    let spec = model.stages(1, 1, &lengths).take_text_encoder();
-    let states = run::encode(backend, model, spec, prompts, &mut Silent)?;
-    states.iter().map(|states| Ok(bits(&backend.download(states)?.to_f32()))).collect()
+    let rows: Vec<Vec<u32>> = prompts.iter().map(|ids| ids.to_vec()).collect();
+    let states = Session::new(backend, model).admit(1, 1, Texts::Ids(&rows))?.encode(&mut Silent)?;
+    let widened = states.iter().map(|states| states.data.iter().map(|x| x.to_f32()).collect::<Vec<f32>>());
+    Ok(widened.map(|states| bits(&states)).collect())
 }
 
 /// A short run of the DiT: two steps with guidance over few latents, from the same noise and text states every time.
@@ -53,8 +53,7 @@ impl<'a> DitRun<'a> {
         stages
     }
 
-    /// Loads the VAE and the DiT as a picture's run does, and calls `look` with the loaded DiT's weights; the bits of the
-    /// latents.
+    /// Runs as a picture's run does, and calls `look` with the weights of the DiT that ran; the bits of the latents.
     ///
     /// # Errors
     /// What the backend fails with.
@@ -64,20 +63,19 @@ impl<'a> DitRun<'a> {
         look: impl FnOnce(&B::Stage),
     ) -> Result<Vec<u32>, RunError> {
         let (h, w) = Self::SIZE;
-        let config = &self.model.config;
-        let stages = self.stages();
-        stages.admit(backend)?;
-        let states = |tokens: usize, seed: u64| {
-            let values = randn(seed, tokens * config.dit.text_dim).into_iter().map(bf16::from_f32);
-            backend.upload(HostData::Bf16(values.collect()), &[tokens, config.dit.text_dim])
+        let width = self.model.config.dit.text_dim;
+        let states = |length: usize, seed: u64| {
+            let data = randn(seed, length * width).into_iter().map(bf16::from_f32).collect();
+            Arc::new(TextStates { data, length })
         };
-        let (cond, uncond) = (states(Self::TOKENS[0], 1)?, states(Self::TOKENS[1], 2)?);
-        let _vae = Vae::load(backend, &config.vae, stages.vae)?;
-        let dit = Dit::load(backend, &config.dit, stages.dit)?;
-        look(dit.stage());
+        let states = [states(Self::TOKENS[0], 1), states(Self::TOKENS[1], 2)];
+        let mut session = Session::new(backend, self.model);
+        let mut run = session.admit(h, w, Texts::States(&states))?;
         let noise = randn(3, 128 * h * w);
         let start = Start { noise: &noise, h, w, sigmas: &[1.0, 0.75, 0.0], guidance: &self.guidance };
-        sample::denoise(backend, &dit, &cond, Some(&uncond), &start, &mut Silent).map(|x| bits(&x))
+        let latents = run.denoise(&states, &start, &mut Silent)?;
+        look(run.dit_stage().expect("the DiT is freed before the decode only"));
+        Ok(bits(&latents))
     }
 }
 

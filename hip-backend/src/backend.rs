@@ -254,7 +254,9 @@ impl HipBackend {
         let demand = |spec: &StageSpec| Ok::<_, Error>(stage::demand(spec, &StageImages::new(spec)?));
         let kept = demand(kept)?;
         let stages = stages.iter().map(|spec| demand(spec)).collect::<Result<Vec<_>>>()?;
-        let plan = Plan::new(&kept, &stages, self.memory()?, self.limits())?;
+        // What this backend holds from an earlier run is freed or part of the plan.
+        let held = self.held() + self.pool.live();
+        let plan = Plan::new(&kept, &stages, self.memory()?.without(held), self.limits())?;
         *self.plan.borrow_mut() = Some(plan.clone());
         Ok(plan)
     }
@@ -262,6 +264,14 @@ impl HipBackend {
     /// The plan of the run that was admitted last, for `--dry-run`.
     pub fn admitted_plan(&self) -> Option<Plan> {
         self.plan.borrow().clone()
+    }
+
+    /// Whether so many bytes of activations fit beside everything that is loaded, and the reserve.
+    pub(crate) fn has_room_for(&self, bytes: u64) -> bool {
+        let Some(free) = self.memory().ok().and_then(|memory| memory.free()) else { return false };
+        let held = self.held() + self.pool.live();
+        let budget = self.options.vram_budget.map_or(u64::MAX, |budget| budget.saturating_sub(held));
+        bytes + stage::ROUNDING + crate::memory::RESERVE <= free.min(budget)
     }
 
     /// Ends the device's context. Nothing of the backend may be used afterwards; call it at the end of the program.

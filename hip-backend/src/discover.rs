@@ -5,8 +5,8 @@ use std::fmt;
 use crate::error::Error;
 use crate::host::Host;
 use crate::sys::{self, Api, Properties};
-use crate::units::human;
 use crate::watch;
+use moss_reference::memory::human;
 
 /// A device as the runtime reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use moss_reference::files::ReadError;
 
 use crate::memory::Refusal;
 use crate::sys;
-use crate::units::human;
+use moss_reference::memory::human;
 
 /// An error of the HIP backend.
 #[derive(Debug, thiserror::Error)]

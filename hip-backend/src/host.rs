@@ -190,42 +190,9 @@ impl Host {
         }
     }
 
-    /// Host memory that can be taken without swapping: `MemAvailable`, or what the control group leaves when that is less.
-    /// `u64::MAX` where neither can be read.
+    /// Host memory that can be taken without swapping.
     pub(crate) fn available_memory(&self) -> u64 {
-        let meminfo = self.read("/proc/meminfo").unwrap_or_default();
-        let available = meminfo
-            .lines()
-            .find_map(|line| line.strip_prefix("MemAvailable:"))
-            .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok())
-            .map_or(u64::MAX, |kib| kib << 10);
-        available.min(self.cgroup_available().unwrap_or(u64::MAX))
-    }
-
-    fn cgroup_available(&self) -> Option<u64> {
-        let own = self.read("/proc/self/cgroup").unwrap_or_default();
-        let folder = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
-        let mut path = PathBuf::from("/sys/fs/cgroup").join(folder.trim_start_matches('/'));
-        let mut least: Option<u64> = None;
-        // A limit may be set on any folder above.
-        while path.starts_with("/sys/fs/cgroup") {
-            let file = |name: &str| self.read(&path.join(name).to_string_lossy());
-            if let Some(limit) = file("memory.max").and_then(|text| text.trim().parse::<u64>().ok()) {
-                let current = file("memory.current").and_then(|t| t.trim().parse().ok()).unwrap_or(0);
-                // Cached file pages count as used and are given up first.
-                let cached = file("memory.stat")
-                    .and_then(|t| {
-                        t.lines().find_map(|l| l.strip_prefix("inactive_file ")?.trim().parse().ok())
-                    })
-                    .unwrap_or(0u64);
-                let free = limit.saturating_sub(u64::saturating_sub(current, cached));
-                least = Some(least.map_or(free, |l| l.min(free)));
-            }
-            if !path.pop() {
-                break;
-            }
-        }
-        least
+        moss_reference::memory::available(&self.root)
     }
 
     /// The limit on locked memory, for the message when pinning is refused.
@@ -328,24 +295,6 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(text.contains("\"11.0.0\""), "{text}");
-    }
-
-    #[test]
-    fn host_memory_is_the_least_of_meminfo_and_the_control_groups() {
-        let meminfo = ("proc/meminfo", "MemTotal: 100 kB\nMemAvailable:   2048 kB\n");
-        let (_root, host) = machine(&[meminfo]);
-        assert_eq!(host.available_memory(), 2 << 20);
-        let (_root, host) = machine(&[
-            meminfo,
-            ("proc/self/cgroup", "0::/a/b\n"),
-            ("sys/fs/cgroup/a/b/memory.max", "max\n"),
-            ("sys/fs/cgroup/a/memory.max", "1048576\n"),
-            ("sys/fs/cgroup/a/memory.current", "524288\n"),
-            ("sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 24288\n"),
-        ]);
-        assert_eq!(host.available_memory(), 1_048_576 - 500_000);
-        let (_root, host) = machine(&[]);
-        assert_eq!(host.available_memory(), u64::MAX);
     }
 
     #[test]

@@ -20,7 +20,6 @@ mod stream;
 mod sys;
 mod tensor;
 mod trail;
-mod units;
 mod watch;
 mod weights;
 
@@ -28,8 +27,8 @@ pub use backend::{HipBackend, Options, list_devices};
 pub use discover::{DeviceInfo, KernelSets, Listed, Listing};
 pub use error::{Error, exit_if_lost};
 pub use host::{Host, SysfsMemory};
+pub use moss_reference::memory::human;
 pub use stage::HipStage;
 pub use sys::Standing;
 pub use tensor::HipTensor;
-pub use units::human;
 pub use watch::is_blocked;

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::host::SysfsMemory;
-use crate::units::human;
+use moss_reference::memory::human;
 
 /// Most device memory that a stage with blocks leaves alone, for the runtime, the desktop and what the counts miss; see
 /// [`DeviceMemory::reserve`].
@@ -95,6 +95,19 @@ impl DeviceMemory {
         let host = if self.unified { vram.saturating_add(limits.host_available) } else { u64::MAX };
         let known = self.free().map(|free| free.min(host));
         known.into_iter().chain(limits.budget).min().ok_or(Refusal::Unknown)
+    }
+}
+
+impl DeviceMemory {
+    /// The same device when `held` bytes of it are given back.
+    #[must_use]
+    pub fn without(mut self, held: u64) -> Self {
+        // 0 is no answer.
+        if self.hip_free > 0 {
+            self.hip_free += held;
+        }
+        self.sysfs.vram_used = self.sysfs.vram_used.saturating_sub(held);
+        self
     }
 }
 

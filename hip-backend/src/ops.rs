@@ -79,6 +79,10 @@ impl Backend for HipBackend {
         Ok(())
     }
 
+    fn has_room(&self, bytes: u64) -> bool {
+        self.has_room_for(bytes)
+    }
+
     fn load(&self, spec: StageSpec) -> Result<HipStage> {
         Ok(self.load_stage(&spec)?)
     }

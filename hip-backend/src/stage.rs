@@ -11,8 +11,8 @@ use crate::memory::{DeviceMemory, Limits, SLOTS, Source, StageDemand, StagePlan}
 use crate::stream::{Feeder, Filling, HostBytes, ImageSource, Slots, locked};
 use crate::tensor::{HipTensor, Storage};
 use crate::trail::{Owner, Place};
-use crate::units::human;
 use crate::weights::{Image, StageImages};
+use moss_reference::memory::human;
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 

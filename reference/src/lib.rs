@@ -4,6 +4,7 @@
 pub mod backend;
 pub mod cpu;
 pub mod files;
+pub mod memory;
 pub mod model;
 pub mod oracle;
 pub mod run;

@@ -158,7 +158,7 @@ impl Run<'_> {
                 })?;
                 match result {
                     Ok(Outcome { rows: judged, picture, official }) => {
-                        let (width, height) = (case.request.width, case.request.height);
+                        let (width, height) = (case.request.width as usize, case.request.height as usize);
                         pictures.extend(Pair::new(&case.name, width, height, official, picture));
                         judged.into_iter().for_each(|row| rows.add(row, progress));
                     }

@@ -1,50 +1,35 @@
 //! `moss --prompt TEXT -o FILE.png`.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use half::bf16;
-use moss_reference::backend::HostData;
 use moss_reference::model::config::PipelineConfig;
-use moss_reference::model::dit::Dit;
-use moss_reference::model::observe::check_values;
-use moss_reference::model::vae::{self, Vae};
-use moss_reference::model::{Model, TOKEN_SIDE};
-use moss_reference::run;
-use moss_reference::sample::noise::randn;
-use moss_reference::sample::schedule;
-use moss_reference::sample::{Guidance, Start, denoise};
+use moss_reference::model::observe::{Part, RunError, check_values};
+use moss_reference::model::vae;
+use moss_reference::run::{MAX_PIXELS, Session, Settings, Stages, TextStates, Texts};
 
 use crate::commands::devices;
 use crate::error::{CliError, Result};
 use crate::files::again::Again;
+use crate::files::latents::{self, Latents};
 use crate::files::npy;
-use crate::files::output::{Destination, Existing, Kind, refuse_shared};
+use crate::files::output::{Destination, Kind, refuse_shared};
 use crate::files::record::{self, Record, write_png};
 use crate::machine::{self, Machine, tell_notes};
-use crate::model::{self, MAX_SEQ, Source};
+use crate::model::{self, Source};
 use crate::options::{GenerateArgs, check};
 use crate::plan::{Expected, Planned};
 use crate::progress::Progress;
 use crate::say;
 
-/// Channels of a latent token.
-const LATENT_CHANNELS: usize = 128;
-
-/// Everything that was asked for, checked, before any weight is read.
-struct Request {
-    prompt: String,
-    negative: String,
-    width: u32,
-    height: u32,
-    steps: usize,
-    guidance: Guidance,
-    shift: f64,
-    seed: u64,
-    max_seq: usize,
+/// What a request reads from files instead of making it itself.
+#[derive(Default)]
+pub(crate) struct Inputs {
     /// Text states of the cond row and, if there is one, the uncond row; empty when a prompt gives them.
-    text_in: Vec<npy::Array>,
-    noise_in: Option<npy::Array>,
+    text: Vec<npy::Array>,
+    noise: Option<npy::Array>,
 }
 
 /// Runs the command.
@@ -75,19 +60,42 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
 
     let again = args.from.as_deref().map(|path| Again::read(path, |w| progress.warn(w))).transpose()?;
     let source = Source::new(args.model.model.as_deref());
-    let config = source.pipeline()?;
-    let request = request(args, &Defaults::new(&config, again.as_ref()))?;
-    if let Some(again) = &again {
-        again.check_files(&request.text_in, request.noise_in.as_ref())?;
+    let (config, dit) = source.requests()?;
+    let base = match &again {
+        Some(again) => again.settings(dit.num_layers)?,
+        None => Settings::of_model(&config, &dit),
+    };
+    if again.is_none() && args.prompt.is_missing() && args.text_in.is_none() {
+        return Err(CliError::Usage(
+            "--prompt TEXT is required (or --prompt-file, --text-in, --from)".into(),
+        ));
     }
-    if args.negative.as_ref().is_some_and(|text| !text.is_empty()) && !request.guidance.has_uncond() {
+    let (settings, inputs) = settings(args, base, dit.num_layers)?;
+    tell_of_schedule(args, &config, &settings, again.is_some(), &progress)?;
+    check_text_width(args, &inputs, dit.text_dim)?;
+    if let Some(again) = &again {
+        again.check_files(&inputs.text, inputs.noise.as_ref())?;
+    }
+    if args.negative.as_ref().is_some_and(|text| !text.is_empty()) && !settings.guidance().has_uncond() {
         progress.warn("--negative has no effect with --cfg 1");
     }
 
-    let picture = picture.map(|picture| picture.named(&request.prompt, Some(request.seed)));
+    // A seed that nobody chose would be lost with a quiet run's last line.
+    if let (Some(-1), Some(seed)) = (args.seed, settings.seed) {
+        say::line(&format!("seed {seed}"));
+    }
+
+    let picture = picture.map(|picture| picture.named(&settings.prompt, settings.seed));
     let opened = machine::open(&args.model, &progress)?;
+    let request = Request { settings, inputs };
     let generation = Generation { args, source, config, request, again, picture, latent_out };
     opened.run(generation, &mut progress, Generation::on, Generation::on)
+}
+
+/// Everything that was asked for, checked, before any weight is read.
+struct Request {
+    settings: Settings,
+    inputs: Inputs,
 }
 
 /// A checked request that waits for its machine.
@@ -108,10 +116,28 @@ impl Generation<'_> {
         if source.is_demo() {
             progress.line("model: the small demo model inside this program (--model DIR uses MOSS-Image)");
         }
-        warn_of_size(&config, &request, progress);
+        warn_of_size(&config, &request.settings, progress);
+        let mut session = Session::new(backend, &model);
+        let texts = request.texts(&source, progress)?;
+        let (h, w) = (request.settings.h(), request.settings.w());
+        let lengths = texts.borrow().lengths();
+        progress.detail(&format!("settings: {}", told(&request.settings)));
+        if args.dry_run {
+            let stages = session.admit(h, w, texts.borrow())?.stages();
+            let expected = expected(backend, &stages, &request.settings, &lengths, progress)?;
+            return match args.json {
+                true => say::json(&Planned {
+                    backend: backend.record_name(),
+                    expected_seconds: expected.map(|expected| expected.time().as_secs_f64()),
+                    memory: backend.memory(&stages),
+                }),
+                false => say::out(&backend.plan_text(&stages)),
+            };
+        }
         let identity = source.named(model.identity(&source.source))?;
+        let name = (!source.is_demo()).then(|| source.name.clone());
         if let Some(again) = &again {
-            again.check_model(&identity, &source.name)?;
+            again.check_model(&identity, name.as_deref())?;
             if again.record.backend != backend.record_name() {
                 progress.warn(&format!(
                     "--from: the picture was made with {}, this is {}; it may differ",
@@ -120,90 +146,158 @@ impl Generation<'_> {
                 ));
             }
         }
-        let guidance = with_default_skips(args, &request, &model, again.as_ref())?;
-        let request = Request { guidance, ..request };
-        check_text_width(args, &request, &model)?;
-        progress.detail(&told(&request));
-        if args.dry_run {
-            return dry_run(backend, &model, &source, &request, args.json, progress);
+        let name = again.map_or(name, |again| again.record.model_name);
+        let record = record_of(&request.settings, identity, name, backend.record_name())?;
+        let record = (!args.no_metadata).then_some(record);
+
+        let mut run = session.admit(h, w, texts.borrow())?;
+        let stages = run.stages();
+        expected(backend, &stages, &request.settings, &lengths, progress)?;
+        progress.detail(&backend.plan_text(&stages));
+        drop(stages);
+        progress.run(|progress| Ok(run.prepare(progress)?))?;
+        tell_notes(backend, progress);
+        let noise = request.inputs.noise.as_ref().map(|array| &array.data[..]);
+        let data = progress.run(|progress| Ok(run.latents(&request.settings, noise, progress)?))?;
+        let resident = run.dit_stage().and_then(|stage| backend.resident_blocks(stage));
+        let mut latents = Latents::new(data, h, w, picture.as_ref());
+
+        // One output that cannot be written does not cost the other.
+        let mut failure = None;
+        if let Some(destination) = &latent_out {
+            failure = latents.write(destination).err();
         }
-        let record = (!args.no_metadata).then(|| record_of(&request, identity, backend.record_name()));
-        generate(backend, &model, &source, &request, progress, picture, latent_out, record)
+        if let Some(destination) = &picture {
+            let drawn = progress.run(|progress| match run.decode(&latents.data, progress) {
+                Ok(pixels) => Ok(vae::to_rgb8(&pixels)),
+                Err(RunError::Cancelled) => Err(CliError::Cancelled),
+                Err(error) => Err(CliError::failed("vae", error)),
+            });
+            let written = drawn.and_then(|rgb| {
+                let Settings { width, height, .. } = request.settings;
+                destination.write(|writer| write_png(writer, &rgb, width, height, record.as_ref()))
+            });
+            match (written, failure.take()) {
+                (Ok(()), None) => {}
+                (Ok(()), Some(first)) => {
+                    progress.line(&format!("the picture is in {}", destination.path().display()));
+                    failure = Some(first);
+                }
+                (Err(error), first) => {
+                    if let Some(first) = first {
+                        say::line(&format!("moss: {}", first.message()));
+                    }
+                    if matches!(error, CliError::Cancelled) {
+                        say::line(latents.kept());
+                        return Err(error);
+                    }
+                    failure = Some(latents.failure(&error));
+                }
+            }
+        }
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        done(&request.settings, picture.as_ref(), resident, progress);
+        Ok(())
+    }
+}
+
+/// The last line of a run that gave everything it should.
+fn done(
+    settings: &Settings,
+    picture: Option<&Destination>,
+    resident: Option<(usize, usize)>,
+    progress: &Progress,
+) {
+    let seconds = |part| progress.took(part).unwrap_or_default().as_secs_f64();
+    let steps = progress.step_times().len().max(1);
+    let denoise = seconds(Part::Denoise { steps });
+    let vae = progress.took(Part::Decode).map_or("not run".into(), |t| format!("{:.2} s", t.as_secs_f64()));
+    let resident = resident.map_or(String::new(), |(blocks, all)| {
+        format!(", {blocks} of {all} DiT blocks stayed on the device")
+    });
+    progress.line(&format!(
+        "done: {} {}x{}, {}, text encoder {:.2} s, dit load {:.2} s, denoise {denoise:.2} s ({:.3} s a step), vae {vae}{resident}",
+        picture.map_or(Path::new("(no picture)"), Destination::path).display(),
+        settings.width,
+        settings.height,
+        settings.seed.map_or("noise from a file".into(), |seed| format!("seed {seed}")),
+        seconds(Part::Encode),
+        seconds(Part::LoadDit),
+        denoise / steps as f64,
+    ));
+}
+
+/// What the picture will say about itself.
+///
+/// # Errors
+/// A usage error when the settings have no schedule.
+fn record_of(
+    settings: &Settings,
+    model: String,
+    model_name: Option<String>,
+    backend: String,
+) -> Result<Record> {
+    Ok(Record {
+        program: format!("{}{}", record::PROGRAM, env!("CARGO_PKG_VERSION")),
+        model,
+        model_name,
+        settings: settings.clone(),
+        steps_run: Some(steps_run(settings)?).filter(|&steps| steps != settings.steps),
+        backend,
+        tier: record::TIER.into(),
+    })
+}
+
+/// Steps that a request runs: not more than the schedule has.
+fn steps_run(settings: &Settings) -> Result<usize> {
+    let sigmas = settings.sigmas().map_err(|error| CliError::Usage(format!("--steps, --shift: {error}")))?;
+    Ok(sigmas.len() - 1)
+}
+
+/// The texts of a run's rows, held for [`Texts`].
+enum Rows {
+    Ids(Vec<Vec<u32>>),
+    States(Vec<Arc<TextStates>>),
+}
+
+impl Rows {
+    fn borrow(&self) -> Texts<'_> {
+        match self {
+            Rows::Ids(rows) => Texts::Ids(rows),
+            Rows::States(rows) => Texts::States(rows),
+        }
+    }
+}
+
+impl Request {
+    /// Token ids of the rows, or the text states that files hold.
+    fn texts(&self, source: &Source, progress: &Progress) -> Result<Rows> {
+        if !self.inputs.text.is_empty() {
+            let states = |array: &npy::Array| {
+                let data = array.data.iter().copied().map(bf16::from_f32).collect();
+                Arc::new(TextStates { data, length: array.shape[0] })
+            };
+            return Ok(Rows::States(self.inputs.text.iter().map(states).collect()));
+        }
+        let tokenizer = source.tokenizer()?;
+        let encode = |(what, text): (&str, &str)| {
+            let unknown = if source.is_demo() { model::unknown_words(&tokenizer, text) } else { vec![] };
+            if let Some(warning) = model::warning_of_unknown(what, &unknown) {
+                progress.warn(&warning);
+            }
+            let max_seq = self.settings.max_seq;
+            Ok(model::encode_prompt(&tokenizer, what, text, max_seq, |w| progress.warn(w))?.ids)
+        };
+        let names = ["prompt", "negative prompt"].into_iter();
+        names.zip(self.settings.texts()).map(encode).collect::<Result<_>>().map(Rows::Ids)
     }
 }
 
 /// The settings that hold, for `--verbose`.
-fn told(request: &Request) -> String {
-    let guidance = &request.guidance;
-    format!(
-        "settings: {}x{}, steps {}, cfg {}, shift {}, seed {}, skip layers {:?} from {} to {}",
-        request.width,
-        request.height,
-        request.steps,
-        guidance.cfg,
-        request.shift,
-        request.seed,
-        guidance.skip_layers,
-        guidance.skip_start,
-        guidance.skip_stop
-    )
-}
-
-/// What the picture will say about itself.
-fn record_of(request: &Request, model: String, backend: String) -> Record {
-    Record {
-        program: format!("{}{}", record::PROGRAM, env!("CARGO_PKG_VERSION")),
-        model,
-        prompt: request.prompt.clone(),
-        negative: request.negative.clone(),
-        text_in: request.text_in.iter().map(|array| array.sha256.clone()).collect(),
-        width: request.width,
-        height: request.height,
-        steps: request.steps,
-        cfg: request.guidance.cfg,
-        shift: request.shift,
-        seed: request.seed,
-        noise_in: request.noise_in.as_ref().map(|array| array.sha256.clone()),
-        skip_layers: request.guidance.skip_layers.clone(),
-        skip_start: request.guidance.skip_start,
-        skip_stop: request.guidance.skip_stop,
-        max_seq: request.max_seq,
-        sampler: record::SAMPLER.into(),
-        schedule: record::SCHEDULE.into(),
-        noise_layout: record::NOISE_LAYOUT.into(),
-        backend,
-        tier: record::TIER.into(),
-    }
-}
-
-/// `--dry-run`: the memory plan of the request on stdout. Reads the prompt and the weights' headers.
-fn dry_run<B: Machine>(
-    backend: &B,
-    model: &Model,
-    source: &Source,
-    request: &Request,
-    json: bool,
-    progress: &Progress,
-) -> Result<()> {
-    let (h, w) = (request.height as usize / TOKEN_SIDE, request.width as usize / TOKEN_SIDE);
-    let lengths: Vec<usize> = match request.text_in.is_empty() {
-        false => request.text_in.iter().map(|array| array.shape[0]).collect(),
-        true => prompt_ids(source, request, progress)?.iter().map(Vec::len).collect(),
-    };
-    let mut stages = model.stages(h, w, &lengths);
-    if !request.text_in.is_empty() {
-        drop(stages.take_text_encoder());
-    }
-    stages.admit(backend)?;
-    let expected = expected(backend, &stages, request, &lengths, progress)?;
-    match json {
-        true => say::json(&Planned {
-            backend: backend.record_name(),
-            expected_seconds: expected.map(|expected| expected.time().as_secs_f64()),
-            memory: backend.memory(&stages),
-        }),
-        false => say::out(&backend.plan_text(&stages)),
-    }
+fn told(settings: &Settings) -> String {
+    serde_json::to_string(settings).unwrap_or_default()
 }
 
 /// A time from which a run says first how long it may take.
@@ -214,17 +308,16 @@ const VERY_LONG: Duration = Duration::from_secs(600);
 /// Says what a run over prompts of these lengths is made of, and how long the denoising may take where that is long and known.
 fn expected<B: Machine>(
     backend: &B,
-    stages: &run::Stages,
-    request: &Request,
+    stages: &Stages,
+    settings: &Settings,
     lengths: &[usize],
     progress: &Progress,
 ) -> Result<Option<Expected>> {
-    let pixels = u64::from(request.width) * u64::from(request.height);
-    let latents = pixels as usize / (TOKEN_SIDE * TOKEN_SIDE);
+    let latents = settings.h() * settings.w();
     let tokens = lengths.iter().sum::<usize>() + lengths.len() * latents;
     progress.detail(&format!("tokens: {lengths:?} of text, {latents} of the picture beside each"));
     let rate = backend.rate()?;
-    let expected = rate.map(|rate| Expected::new(stages, tokens, request.steps, rate));
+    let expected = rate.map(|rate| Expected::new(stages, tokens, settings.steps, rate));
     if let Some(expected) = expected {
         let text = format!("expected time: {expected}");
         match expected.time() {
@@ -253,129 +346,101 @@ fn refuse_shared_places(args: &GenerateArgs, outputs: Vec<&Destination>) -> Resu
     refuse_shared(&outputs, &inputs, args.model.model.as_deref())
 }
 
-/// Values of options that were not given.
-struct Defaults {
-    prompt: Option<String>,
-    negative: String,
-    size: (u32, u32),
-    steps: usize,
-    cfg: f32,
-    shift: f64,
-    seed: u64,
-    skip_start: f64,
-    skip_stop: f64,
-    max_seq: usize,
-}
-
-impl Defaults {
-    fn new(config: &PipelineConfig, again: Option<&Again>) -> Self {
-        match again.map(|again| &again.record) {
-            Some(r) => Self {
-                prompt: Some(r.prompt.clone()),
-                negative: r.negative.clone(),
-                size: (r.width, r.height),
-                steps: r.steps,
-                cfg: r.cfg,
-                shift: r.shift,
-                seed: r.seed,
-                skip_start: r.skip_start,
-                skip_stop: r.skip_stop,
-                max_seq: r.max_seq,
-            },
-            None => Self {
-                prompt: None,
-                negative: String::new(),
-                size: config.size.map_or((1024, 1024), |[width, height]| (width, height)),
-                steps: config.steps,
-                cfg: 3.0,
-                shift: 5.0,
-                seed: 42,
-                skip_start: 0.0,
-                skip_stop: 1.0,
-                max_seq: MAX_SEQ,
-            },
-        }
+/// `base` with what the options say, for a model of `blocks` DiT blocks, and the files that they name.
+///
+/// # Errors
+/// A usage error that names the option, a failure that names a file.
+pub(crate) fn settings(args: &GenerateArgs, base: Settings, blocks: usize) -> Result<(Settings, Inputs)> {
+    let refused = |error| check::refused(args, &error);
+    let mut settings = base;
+    (settings.width, settings.height) = check::picture_size(args, (settings.width, settings.height))?;
+    if let Some(steps) = args.steps {
+        settings.steps = check::steps(steps)?;
     }
-}
-
-fn request(args: &GenerateArgs, defaults: &Defaults) -> Result<Request> {
-    let usage = |message: String| Err(CliError::Usage(message));
-    let (width, height) = check::picture_size(args, defaults.size)?;
-    let cfg = check::cfg(args.cfg.unwrap_or(defaults.cfg))?;
-    let skip_start = check::progress("--skip-start", args.skip_start.unwrap_or(defaults.skip_start))?;
-    let skip_stop = check::progress("--skip-stop", args.skip_stop.unwrap_or(defaults.skip_stop))?;
-    if skip_start > skip_stop {
-        return usage(format!("--skip-start: {skip_start} is above --skip-stop {skip_stop}"));
+    if let Some(seed) = args.seed {
+        settings.seed = Some(check::seed(seed)?);
     }
-    let guidance = Guidance { cfg, skip_layers: Vec::new(), skip_start, skip_stop };
-    let steps = args.steps.map_or(Ok(defaults.steps), check::steps)?;
-    let shift = check::shift(args.shift.unwrap_or(defaults.shift))?;
-    let seed = args.seed.map_or(Ok(defaults.seed), check::seed)?;
-    let mut max_seq = check::max_seq(args.prompt.max_seq.unwrap_or(defaults.max_seq))?;
+    if let Some(text) = &args.skip_layers {
+        settings.skip_layers = check::skip_layers(text)?;
+    }
+    settings.cfg = args.cfg.unwrap_or(settings.cfg);
+    settings.shift = args.shift.unwrap_or(settings.shift);
+    settings.skip_start = args.skip_start.unwrap_or(settings.skip_start);
+    settings.skip_stop = args.skip_stop.unwrap_or(settings.skip_stop);
+    settings.max_seq = args.prompt.max_seq.unwrap_or(settings.max_seq);
+    settings.check().map_err(refused)?;
+    settings.check_blocks(blocks).map_err(refused)?;
 
-    let (mut prompt, mut negative) = (String::new(), String::new());
-    let mut text_in = Vec::new();
+    let mut inputs = Inputs::default();
     if let Some(list) = &args.text_in {
-        for (option, given) in
-            [("--negative", args.negative.is_some()), ("--max-seq", args.prompt.max_seq.is_some())]
-        {
-            if given {
-                return usage(format!("--text-in: the text states are given, {option} has no place"));
-            }
+        let given = [("--negative", args.negative.is_some()), ("--max-seq", args.prompt.max_seq.is_some())];
+        if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
+            let message = format!("--text-in: the text states are given, {option} has no place");
+            return Err(CliError::Usage(message));
         }
-        max_seq = MAX_SEQ;
-        text_in = text_arrays(list, guidance.has_uncond())?;
+        inputs.text = text_arrays(list, settings.guidance().has_uncond())?;
+        let official = Settings::default();
+        (settings.prompt, settings.negative) = (official.prompt, official.negative);
+        settings.max_seq = official.max_seq;
     } else {
-        prompt = match model::prompt(&args.prompt)?.or_else(|| defaults.prompt.clone()) {
-            Some(prompt) => prompt,
-            None => {
-                return usage("--prompt TEXT is required (or --prompt-file, --text-in, --from)".into());
-            }
-        };
-        negative = match &args.negative {
-            Some(text) => model::text("--negative", text)?,
-            None => defaults.negative.clone(),
-        };
+        if let Some(prompt) = model::prompt(&args.prompt)? {
+            settings.prompt = prompt;
+        }
+        if let Some(text) = &args.negative {
+            settings.negative = model::text("--negative", text)?;
+        }
     }
-    let size = (height as usize / TOKEN_SIDE, width as usize / TOKEN_SIDE);
-    let noise_in =
-        args.noise_in.as_deref().map(|path| latents("--noise-in", path, Some(size))).transpose()?;
-    Ok(Request {
-        prompt,
-        negative,
-        width,
-        height,
-        steps,
-        guidance,
-        shift,
-        seed,
-        max_seq,
-        text_in,
-        noise_in: noise_in.map(|(array, ..)| array),
-    })
+    settings.text_in = inputs.text.iter().map(|array| array.sha256.clone()).collect();
+    if let Some(path) = &args.noise_in {
+        let (array, ..) = latents::read("--noise-in", path, Some((settings.h(), settings.w())))?;
+        settings.noise_in = Some(array.sha256.clone());
+        settings.seed = None;
+        inputs.noise = Some(array);
+    }
+    Ok((settings, inputs))
 }
 
-/// The guidance with its skipped blocks, which only the model's size can check.
-fn with_default_skips(
+/// Says where the shift comes from when no option gave it, what of the scheduler's file is not followed, and how many steps run
+/// when they are fewer than were asked for.
+///
+/// # Errors
+/// As [`steps_run`].
+fn tell_of_schedule(
     args: &GenerateArgs,
-    request: &Request,
-    model: &Model,
-    again: Option<&Again>,
-) -> Result<Guidance> {
-    let skip_layers = match (&args.skip_layers, again) {
-        (Some(text), _) => check::skip_layers(text, model.config.dit.num_layers)?,
-        (None, Some(again)) => again.skip_layers(model.config.dit.num_layers)?,
-        (None, None) => model.config.dit.uncond_skip_layers.clone(),
-    };
-    Ok(Guidance { skip_layers, ..request.guidance.clone() })
+    config: &PipelineConfig,
+    settings: &Settings,
+    again: bool,
+    progress: &Progress,
+) -> Result<()> {
+    let file = "scheduler/scheduler_config.json";
+    let shift = settings.shift;
+    match config.shift.filter(|_| args.shift.is_none() && !again) {
+        Some(PipelineConfig::NO_SHIFT) => progress.line(&format!(
+            "shift {shift}, MOSS-Image's: shift {} in {file} is what a scheduler has that nobody gave one",
+            PipelineConfig::NO_SHIFT
+        )),
+        Some(_) if shift != Settings::default().shift => {
+            progress.line(&format!("shift {shift}, from the model's {file}"));
+        }
+        _ => {}
+    }
+    if !config.not_followed.is_empty() {
+        let fields = config.not_followed.join(", ");
+        progress.warn(&format!("{file}: {fields}: not followed, the schedule is MOSS-Image's"));
+    }
+    let run = steps_run(settings)?;
+    if run < settings.steps {
+        progress.warn(&format!("{} steps asked for, {run} run: the schedule has no more", settings.steps));
+    }
+    Ok(())
 }
 
-/// Fewest pixels that official models draw well; the most are [`check::MAX_PIXELS`].
+/// Fewest pixels that official models draw well; the most are [`MAX_PIXELS`].
 const MIN_PIXELS: u32 = 250_000;
 
 /// Warns of a size that the model was not made for.
-fn warn_of_size(config: &PipelineConfig, request: &Request, progress: &Progress) {
-    let (width, height) = (request.width, request.height);
+fn warn_of_size(config: &PipelineConfig, settings: &Settings, progress: &Progress) {
+    let (width, height) = (settings.width, settings.height);
     match config.size {
         Some([w, h]) if (w, h) != (width, height) => {
             progress.warn(&format!("{width}x{height}: this model draws well at {w}x{h} only"));
@@ -383,172 +448,10 @@ fn warn_of_size(config: &PipelineConfig, request: &Request, progress: &Progress)
         None if width * height < MIN_PIXELS => progress.warn(&format!(
             "{width}x{height} is below {} megapixels; MOSS-Image draws well from there to {}",
             f64::from(MIN_PIXELS) / 1e6,
-            check::MAX_PIXELS as f64 / 1e6
+            MAX_PIXELS as f64 / 1e6
         )),
         _ => {}
     }
-}
-
-fn generate<B: Machine>(
-    backend: &B,
-    model: &Model,
-    source: &Source,
-    request: &Request,
-    progress: &mut Progress,
-    picture: Option<Destination>,
-    latent_out: Option<Destination>,
-    record: Option<Record>,
-) -> Result<()> {
-    let (h, w) = (request.height as usize / TOKEN_SIDE, request.width as usize / TOKEN_SIDE);
-    let sigmas = schedule::sigmas(request.steps, request.shift)
-        .map_err(|error| CliError::Usage(format!("--steps, --shift: {error}")))?;
-    if sigmas.len() - 1 < request.steps {
-        progress.line(&format!("schedule: {} of {} steps differ", sigmas.len() - 1, request.steps));
-    }
-    let noise = match &request.noise_in {
-        Some(array) => array.data.clone(),
-        None => randn(request.seed, LATENT_CHANNELS * h * w),
-    };
-
-    let (states, text_time, stages) = text_states(backend, model, source, request, progress, h, w)?;
-    let (vae, _) = progress.stage("vae load", |_| Ok(Vae::load(backend, &model.config.vae, stages.vae)?))?;
-    let (dit, dit_time) =
-        progress.stage("dit load", |_| Ok(Dit::load(backend, &model.config.dit, stages.dit)?))?;
-    tell_notes(backend, progress);
-    let start = Start { noise: &noise, h, w, sigmas: &sigmas, guidance: &request.guidance };
-    let (final_latents, denoise_time) = progress.stage_of_steps("denoise", sigmas.len() - 1, |progress| {
-        Ok(denoise(backend, &dit, &states[0], states.get(1), &start, progress)?)
-    })?;
-    let resident = backend.resident_blocks(dit.stage());
-    drop(dit);
-    // One output that cannot be written does not cost the other; the first failure is the run's.
-    let shape = [1, LATENT_CHANNELS, h, w];
-    let mut written = Ok(());
-    let mut kept_in = None;
-    if let Some(destination) = &latent_out {
-        written = destination.write(|writer| npy::write(writer, &shape, &final_latents));
-        kept_in = destination.file().filter(|_| written.is_ok());
-    }
-    let mut vae_time = None;
-    if let Some(destination) = &picture {
-        let mut draw = || {
-            let decoded = progress
-                .stage("vae", |progress| Ok(run::decode(backend, &vae, &final_latents, h, w, progress)?));
-            let (pixels, took) = decoded.map_err(|error| match error {
-                CliError::Failed(message) => CliError::Failed(format!("vae: {message}")),
-                other => other,
-            })?;
-            let rgb = vae::to_rgb8(&pixels);
-            destination
-                .write(|writer| write_png(writer, &rgb, request.width, request.height, record.as_ref()))?;
-            Ok(took)
-        };
-        match draw() {
-            Ok(took) => vae_time = Some(took),
-            Err(CliError::Failed(message)) => {
-                let kept = match kept_in {
-                    Some(path) => format!("the latents are in {}", say::safe(&path.display().to_string())),
-                    None => save_latents(destination, &shape, &final_latents),
-                };
-                let failure = CliError::Failed(format!("{message} ({kept})"));
-                if written.is_err() {
-                    progress.line(&failure.message());
-                }
-                return written.and(Err(failure));
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    let steps = progress.step_times().len().max(1);
-    let vae_text = vae_time.map_or("not run".into(), |t| format!("{:.2} s", t.as_secs_f64()));
-    let resident = resident.map_or(String::new(), |(blocks, all)| {
-        format!(", {blocks} of {all} DiT blocks stayed on the device")
-    });
-    progress.line(&format!(
-        "done: {} {}x{}, seed {}, text encoder {:.2} s, dit load {:.2} s, denoise {:.2} s ({:.3} s a step), vae {vae_text}{resident}",
-        picture.as_ref().map_or(Path::new("(no picture)"), Destination::path).display(),
-        request.width,
-        request.height,
-        request.seed,
-        text_time,
-        dit_time.as_secs_f64(),
-        denoise_time.as_secs_f64(),
-        denoise_time.as_secs_f64() / steps as f64,
-    ));
-    written
-}
-
-/// A picture that failed must not cost the denoising: the latents are saved beside its place under a name that is free, or, for
-/// a stream or where that fails too, where the system has temporary files. Says where, or why not.
-fn save_latents(picture: &Destination, shape: &[usize], latents: &[f32]) -> String {
-    let elsewhere = std::env::temp_dir().join("moss.png");
-    let mut reason = String::new();
-    for place in picture.file().into_iter().chain([elsewhere]) {
-        let names = (1..).map(|n| match n {
-            1 => place.with_extension("latents.npy"),
-            n => place.with_extension(format!("latents-{n}.npy")),
-        });
-        let path = names.into_iter().find(|path| path.symlink_metadata().is_err()).expect("names do not end");
-        let saved = Destination::check("latents", &path, Kind::Array, Existing::Never)
-            .and_then(|destination| destination.write(|writer| npy::write(writer, shape, latents)));
-        match saved {
-            Ok(()) => return format!("the latents are saved in {}", say::safe(&path.display().to_string())),
-            Err(error) => reason = error.message(),
-        }
-    }
-    format!("saving the latents failed too: {reason}")
-}
-
-/// Text states of the cond and, when there is one, the uncond row; admits the whole run before the encoder loads.
-fn text_states<B: Machine>(
-    backend: &B,
-    model: &Model,
-    source: &Source,
-    request: &Request,
-    progress: &mut Progress,
-    h: usize,
-    w: usize,
-) -> Result<(Vec<B::Tensor>, f64, run::Stages)> {
-    if !request.text_in.is_empty() {
-        let lengths: Vec<usize> = request.text_in.iter().map(|array| array.shape[0]).collect();
-        let mut stages = model.stages(h, w, &lengths);
-        drop(stages.take_text_encoder());
-        stages.admit(backend)?;
-        expected(backend, &stages, request, &lengths, progress)?;
-        progress.detail(&backend.plan_text(&stages));
-        let states = request
-            .text_in
-            .iter()
-            .map(|array| {
-                let data = array.data.iter().copied().map(bf16::from_f32).collect();
-                backend.upload(HostData::Bf16(data), &array.shape)
-            })
-            .collect::<std::result::Result<Vec<_>, _>>()
-            .map_err(|error| CliError::failed("--text-in", error))?;
-        return Ok((states, 0.0, stages));
-    }
-    let ids = prompt_ids(source, request, progress)?;
-    let lengths: Vec<usize> = ids.iter().map(Vec::len).collect();
-    let mut stages = model.stages(h, w, &lengths);
-    stages.admit(backend)?;
-    expected(backend, &stages, request, &lengths, progress)?;
-    progress.detail(&backend.plan_text(&stages));
-    let prompts: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
-    let spec = stages.take_text_encoder();
-    let (states, took) = progress
-        .stage("text encoder", |progress| Ok(run::encode(backend, model, spec, &prompts, progress)?))?;
-    Ok((states, took.as_secs_f64(), stages))
-}
-
-/// Token ids of the cond and, when there is one, the uncond row.
-fn prompt_ids(source: &Source, request: &Request, progress: &Progress) -> Result<Vec<Vec<u32>>> {
-    let tokenizer = source.tokenizer()?;
-    let texts = [("prompt", &request.prompt), ("negative prompt", &request.negative)];
-    let rows = 1 + usize::from(request.guidance.has_uncond());
-    let encode = |(what, text): (&str, &String)| {
-        model::encode_prompt(&tokenizer, what, text, Some(request.max_seq), |w| progress.warn(w))
-    };
-    texts.into_iter().take(rows).map(|text| Ok(encode(text)?.ids)).collect()
 }
 
 /// The text states that `--text-in` names, each `[L, width]` or `[1, L, width]`, one array a row.
@@ -574,39 +477,13 @@ fn text_arrays(list: &str, uncond: bool) -> Result<Vec<npy::Array>> {
 }
 
 /// The width of given text states, which only the model knows.
-fn check_text_width(args: &GenerateArgs, request: &Request, model: &Model) -> Result<()> {
-    let width = model.config.dit.text_dim;
+fn check_text_width(args: &GenerateArgs, inputs: &Inputs, width: usize) -> Result<()> {
     let files = args.text_in.as_deref().into_iter().flat_map(text_files);
-    for (file, array) in files.zip(&request.text_in) {
+    for (file, array) in files.zip(&inputs.text) {
         if !matches!(array.shape[..], [length, found] if length > 0 && found == width) {
             let reason = format!("shape {:?}, [L, {width}] expected", array.shape);
             return Err(CliError::failed(format!("--text-in {}", file.display()), reason));
         }
     }
     Ok(())
-}
-
-/// Latents or noise from a file, `[128, h, w]` or `[1, 128, h, w]`, with `h` and `w`.
-///
-/// # Errors
-/// A failure that names the option, the file, the shape found and the one expected.
-pub(crate) fn latents(
-    option: &str,
-    path: &Path,
-    size: Option<(usize, usize)>,
-) -> Result<(npy::Array, usize, usize)> {
-    let mut array = npy::read(option, path)?;
-    if array.shape.len() == 4 && array.shape[0] == 1 {
-        array.shape.remove(0);
-    }
-    let fits = |h: usize, w: usize| size.is_none_or(|size| size == (h, w)) && h > 0 && w > 0;
-    match array.shape[..] {
-        [LATENT_CHANNELS, h, w] if fits(h, w) => Ok((array, h, w)),
-        _ => {
-            let expected = size.map_or("[128, h, w]".into(), |(h, w)| format!("[128, {h}, {w}]"));
-            let message =
-                format!("{option} {}: shape {:?}, {expected} expected", path.display(), array.shape);
-            Err(CliError::Failed(message))
-        }
-    }
 }

@@ -2,19 +2,17 @@
 
 use moss_reference::backend::Tensor as _;
 use moss_reference::model::TOKEN_SIDE;
-use moss_reference::model::text_encoder::{self, TextEncoder};
+use moss_reference::model::text_encoder;
 use moss_reference::model::vae::{self, Vae};
-use moss_reference::run;
+use moss_reference::run::{self, MAX_PIXELS, MAX_SIDE};
 
-use crate::commands::generate::latents;
 use crate::error::{CliError, Result};
-use crate::files::npy;
 use crate::files::output::{Destination, Kind, refuse_shared};
 use crate::files::record::write_png;
+use crate::files::{latents, npy};
 use crate::machine::{self, Machine};
 use crate::model::{self, Source};
-use crate::options::check::{MAX_PIXELS, MAX_SIDE};
-use crate::options::{DecodeArgs, EncodeArgs, PromptArgs, TokenizeArgs};
+use crate::options::{DecodeArgs, EncodeArgs, PromptArgs, TokenizeArgs, check};
 use crate::progress::Progress;
 use crate::say;
 
@@ -30,8 +28,8 @@ pub(crate) fn tokenize(args: &TokenizeArgs) -> Result<()> {
     let prompt = required_prompt(&args.prompt)?;
     let progress = Progress::new(args.quiet, false);
     let tokenizer = Source::new(args.model.as_deref()).tokenizer()?;
-    let encoded =
-        model::encode_prompt(&tokenizer, "prompt", &prompt, args.prompt.max_seq, |w| progress.warn(w))?;
+    let max_seq = check::max_seq(args.prompt.max_seq)?;
+    let encoded = model::encode_prompt(&tokenizer, "prompt", &prompt, max_seq, |w| progress.warn(w))?;
     progress.line(&format!("{} tokens", encoded.ids.len()));
     let ids: Vec<String> = encoded.ids.iter().map(u32::to_string).collect();
     say::out(&(ids.join(" ") + "\n"))
@@ -65,12 +63,12 @@ impl Encode<'_> {
         let Self { args, prompt, source, destination } = self;
         let (config, weights) = source.text_encoder()?;
         let tokenizer = source.tokenizer()?;
-        let encoded =
-            model::encode_prompt(&tokenizer, "prompt", &prompt, args.prompt.max_seq, |w| progress.warn(w))?;
+        let max_seq = check::max_seq(args.prompt.max_seq)?;
+        let encoded = model::encode_prompt(&tokenizer, "prompt", &prompt, max_seq, |w| progress.warn(w))?;
         let spec = text_encoder::stage_spec(&config, weights, encoded.ids.len());
+        backend.admit(&spec, &[]).map_err(|error| CliError::failed("text encoder", error))?;
         let (states, _) = progress.stage("text encoder", |progress| {
-            let encoder = TextEncoder::load(backend, &config, spec)?;
-            Ok(encoder.encode(backend, &[&encoded.ids], progress)?)
+            Ok(run::encode(backend, &config, spec, &[&encoded.ids], progress)?)
         })?;
         let data =
             backend.download(&states[0]).map_err(|error| CliError::failed("text states", error))?.to_f32();
@@ -88,7 +86,7 @@ pub(crate) fn decode(args: &DecodeArgs) -> Result<()> {
     let mut progress = Progress::new(args.model.quiet, args.model.verbose);
     let destination = Destination::check("-o", &args.output, Kind::Picture, args.overwrite.existing())?;
     refuse_shared(&[&destination], &[("--latent-in", &args.latent_in)], args.model.model.as_deref())?;
-    let (array, h, w) = latents("--latent-in", &args.latent_in, None)?;
+    let (array, h, w) = latents::read("--latent-in", &args.latent_in, None)?;
     let (height, width) = (h * TOKEN_SIDE, w * TOKEN_SIDE);
     if height.max(width) > MAX_SIDE as usize || (height * width) as u64 > MAX_PIXELS {
         let path = args.latent_in.display();

@@ -2,14 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use moss_reference::run::{SettingError, Settings};
 use serde_json::{Map, Value};
 
 use crate::error::{CliError, Result};
 use crate::files::npy::Array;
-use crate::files::record::{
-    NOISE_LAYOUT, PROGRAM, RECORD_KEYWORD, Record, SAMPLER, SCHEDULE, TIER, read_texts,
-};
-use crate::options::check;
+use crate::files::record::{PROGRAM, RECORD_KEYWORD, Record, TIER, read_texts};
 
 /// A record whose fields this program can all reproduce, with the picture that it is from.
 #[derive(Debug)]
@@ -48,46 +46,20 @@ impl Again {
             Some(_) => {}
             None => return Err(f.wrong("program", &program.into(), &format!("{PROGRAM}and a version"))),
         }
-        let list = |v: &Value| v.as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<_>>>();
-        let hashes = |v: &Value| {
-            v.as_array()?.iter().map(|v| v.as_str().map(String::from)).collect::<Option<Vec<_>>>()
-        };
+        let text = |v: &Value| v.as_str().map(String::from);
         let record = Record {
             program,
             model: f.text("model")?,
-            prompt: f.text("prompt")?,
-            negative: f.text("negative")?,
-            text_in: f.optional("text_in", "a list of texts", hashes)?.unwrap_or_default(),
-            width: f.side("width")?,
-            height: f.side("height")?,
-            steps: f.checked("steps", "a whole number", Value::as_i64, check::steps)?,
-            cfg: f.checked("cfg", "a number", |v| v.as_f64().map(|x| x as f32), check::cfg)?,
-            shift: f.checked("shift", "a number", Value::as_f64, check::shift)?,
-            seed: f.get("seed", "a whole number from 0", Value::as_u64)?,
-            noise_in: f.optional("noise_in", "a text", |v| v.as_str().map(String::from))?,
-            skip_layers: f
-                .get("skip_layers", "a list of whole numbers", list)?
-                .into_iter()
-                .map(|layer| layer as usize)
-                .collect(),
-            skip_start: f.checked("skip_start", "a number", Value::as_f64, |x| check::progress("", x))?,
-            skip_stop: f.checked("skip_stop", "a number", Value::as_f64, |x| check::progress("", x))?,
-            max_seq: f.checked("max_seq", "a whole number", usize_of, check::max_seq)?,
-            sampler: f.only("sampler", SAMPLER)?,
-            schedule: f.only("schedule", SCHEDULE)?,
-            noise_layout: f.only("noise_layout", NOISE_LAYOUT)?,
+            model_name: f.optional("model_name", "a text", text)?,
+            settings: Settings::take(&mut f.map).map_err(|error| setting_error(path, &error))?,
+            steps_run: f.optional("steps_run", "a whole number", |v| v.as_u64().map(|n| n as usize))?,
             backend: f.text("backend")?,
             tier: f.only("tier", TIER)?,
         };
-        if let Some((name, value)) = f.map.iter().next() {
-            return Err(f.error(name, &format!(" is {value}, not known to this program")));
+        match f.map.iter().next() {
+            None => Ok(Self { path: path.to_path_buf(), record }),
+            Some((name, value)) => Err(f.error(name, &format!(" is {value}, not known to this program"))),
         }
-        f.as_option("height", check::check_pixels("", record.width, record.height))?;
-        if record.skip_start > record.skip_stop {
-            let reason = format!(" is {}, above skip_stop {}", record.skip_start, record.skip_stop);
-            return Err(f.error("skip_start", &reason));
-        }
-        Ok(Self { path: path.to_path_buf(), record })
     }
 
     /// The error of a field, in the words of [`Fields::error`].
@@ -95,27 +67,41 @@ impl Again {
         field_error(&self.path, field, reason)
     }
 
-    /// Refuses another model than the picture's; `name` is how messages call it.
+    /// Refuses another model than the picture's; `name` is the folder's, none for the demo model.
     ///
     /// # Errors
-    /// A failure with both identities.
-    pub(crate) fn check_model(&self, identity: &str, name: &str) -> Result<()> {
-        match self.record.model == identity {
-            true => Ok(()),
-            false => {
-                let found = &self.record.model;
+    /// A failure with both identities; without a folder, with the one that `--model` should name.
+    pub(crate) fn check_model(&self, identity: &str, name: Option<&str>) -> Result<()> {
+        let found = &self.record.model;
+        match (name, &self.record.model_name) {
+            _ if found == identity => Ok(()),
+            (Some(name), Some(made)) => {
+                let reason = format!(" is {found} of a folder {made}, this is {identity} ({name})");
+                Err(self.error("model", &reason))
+            }
+            (Some(name), None) => {
                 Err(self.error("model", &format!(" is {found}, this is {identity} ({name})")))
+            }
+            (None, Some(made)) => Err(CliError::failed(
+                format!("--from {}", self.path.display()),
+                format!("made with a model folder named {made}: --model with that folder is required"),
+            )),
+            (None, None) => {
+                let reason =
+                    format!(" is {found}, this is {identity} (demo): --model with that folder is required");
+                Err(self.error("model", &reason))
             }
         }
     }
 
-    /// The blocks that the record leaves out, of a model's `blocks`.
+    /// The record's settings for a model of `blocks` DiT blocks.
     ///
     /// # Errors
-    /// A failure when the model does not have them.
-    pub(crate) fn skip_layers(&self, blocks: usize) -> Result<Vec<usize>> {
-        let list: Vec<String> = self.record.skip_layers.iter().map(usize::to_string).collect();
-        as_option(&self.path, "skip_layers", check::skip_layers(&list.join(","), blocks))
+    /// A failure when the model does not have the blocks that are left out.
+    pub(crate) fn settings(&self, blocks: usize) -> Result<Settings> {
+        let mut settings = self.record.settings.clone();
+        settings.check_blocks(blocks).map_err(|error| setting_error(&self.path, &error))?;
+        Ok(settings)
     }
 
     /// Refuses a picture whose text states or noise came from files, unless the same files are given again.
@@ -123,7 +109,7 @@ impl Again {
     /// # Errors
     /// A failure that names the field and the option.
     pub(crate) fn check_files(&self, text_in: &[Array], noise_in: Option<&Array>) -> Result<()> {
-        let record = &self.record;
+        let record = &self.record.settings;
         let text: Vec<&str> = text_in.iter().map(|array| array.sha256.as_str()).collect();
         let noise: Vec<&str> = noise_in.iter().map(|array| array.sha256.as_str()).collect();
         let check = |field, option, recorded: Vec<&str>, given: Vec<&str>| match recorded == given {
@@ -152,21 +138,14 @@ fn version(text: &str) -> Option<[u64; 3]> {
     three.try_into().ok()
 }
 
-fn usize_of(value: &Value) -> Option<usize> {
-    value.as_u64().and_then(|n| usize::try_from(n).ok())
-}
-
 fn field_error(path: &Path, field: &str, reason: &str) -> CliError {
     CliError::Failed(format!("--from {}: record field \"{field}\"{reason}", path.display()))
 }
 
-/// A check of an option, told as one of the record's field: nobody gave the option.
-fn as_option<T>(path: &Path, field: &str, checked: Result<T>) -> Result<T> {
-    checked.map_err(|error| {
-        let message = error.message();
-        let reason = message.split_once(": ").map_or(&*message, |(_, reason)| reason);
-        field_error(path, field, &format!(": {reason}"))
-    })
+fn setting_error(path: &Path, error: &SettingError) -> CliError {
+    // A size is two fields; the last is named.
+    let field = if error.field() == "size" { "height" } else { error.field() };
+    field_error(path, field, &error.reason())
 }
 
 /// The fields of a record that nobody took yet.
@@ -184,10 +163,6 @@ impl Fields<'_> {
         self.error(field, &format!(" is {found}, {expected} expected"))
     }
 
-    fn as_option<T>(&self, field: &str, checked: Result<T>) -> Result<T> {
-        as_option(self.path, field, checked)
-    }
-
     /// Takes a field that may be missing.
     fn optional<T>(
         &mut self,
@@ -203,25 +178,8 @@ impl Fields<'_> {
         self.optional(field, expected, convert)?.ok_or_else(|| self.error(field, " is missing"))
     }
 
-    /// Takes a field and checks it as its option is checked.
-    fn checked<T, U>(
-        &mut self,
-        field: &str,
-        expected: &str,
-        convert: impl Fn(&Value) -> Option<T>,
-        check: impl FnOnce(T) -> Result<U>,
-    ) -> Result<U> {
-        let value = self.get(field, expected, convert)?;
-        self.as_option(field, check(value))
-    }
-
     fn text(&mut self, field: &str) -> Result<String> {
         self.get(field, "a text", |v| v.as_str().map(String::from))
-    }
-
-    fn side(&mut self, field: &str) -> Result<u32> {
-        let number = |v: &Value| v.as_u64().and_then(|n| u32::try_from(n).ok());
-        self.checked(field, "a number of pixels", number, |side| check::check_side("", side).map(|()| side))
     }
 
     /// Takes a field of which this program can do one value.
@@ -261,7 +219,7 @@ mod tests {
         assert_eq!(again.unwrap().record, example("an apple"));
         assert!(warnings.is_empty());
         let (again, _) = read("noise_in", json!("ab"));
-        assert_eq!(again.unwrap().record.noise_in.as_deref(), Some("ab"));
+        assert_eq!(again.unwrap().record.settings.noise_in.as_deref(), Some("ab"));
     }
 
     #[test]
@@ -290,13 +248,15 @@ mod tests {
             ("skip_layers", json!([-1]), " is [-1], a list of whole numbers expected"),
             ("max_seq", json!(0), ": 0, at least 1 expected"),
             ("text_in", json!("x"), " is \"x\", a list of texts expected"),
+            ("model_name", json!(1), " is 1, a text expected"),
+            ("steps_run", json!("x"), " is \"x\", a whole number expected"),
         ] {
             let error = read(field, value).0.unwrap_err();
             assert!(matches!(error, CliError::Failed(_)));
             assert_eq!(error.message(), format!("--from a.png: record field \"{field}\"{reason}"));
         }
         let mut large = example("");
-        (large.width, large.height) = (4096, 4096);
+        (large.settings.width, large.settings.height) = (4096, 4096);
         let Value::Object(map) = serde_json::to_value(large).unwrap() else { panic!() };
         let message = Again::from_map(Path::new("a.png"), map, |_| ()).unwrap_err().message();
         assert!(message.contains("\"height\": 4096x4096 is 16.78 megapixels"), "{message}");
@@ -316,21 +276,31 @@ mod tests {
     #[test]
     fn model_blocks_and_files_must_be_the_records() {
         let mut again = read("none", Value::Null).0.unwrap();
-        assert!(again.check_model("00", "demo").is_ok());
-        let message = again.check_model("11", "other").unwrap_err().message();
+        assert!(again.check_model("00", None).is_ok() && again.check_model("00", Some("any")).is_ok());
+        let message = again.check_model("11", Some("other")).unwrap_err().message();
         assert_eq!(message, "--from a.png: record field \"model\" is 00, this is 11 (other)");
-        assert_eq!(again.skip_layers(42).unwrap(), [22]);
-        let message = again.skip_layers(3).unwrap_err().message();
+        let message = again.check_model("11", None).unwrap_err().message();
+        assert!(
+            message.ends_with(" is 00, this is 11 (demo): --model with that folder is required"),
+            "{message}"
+        );
+        again.record.model_name = Some("base".into());
+        let message = again.check_model("11", Some("other")).unwrap_err().message();
+        assert!(message.ends_with(" is 00 of a folder base, this is 11 (other)"), "{message}");
+        let message = again.check_model("11", None).unwrap_err().message();
+        assert!(message.contains("a model folder named base: --model with that folder"), "{message}");
+        assert_eq!(again.settings(42).unwrap().skip_layers, [22]);
+        let message = again.settings(3).unwrap_err().message();
         assert_eq!(message, "--from a.png: record field \"skip_layers\": 22, this model has blocks 0 to 2");
         assert!(again.check_files(&[], None).is_ok());
-        again.record.noise_in = Some("ab".into());
+        again.record.settings.noise_in = Some("ab".into());
         let message = again.check_files(&[], None).unwrap_err().message();
         assert!(message.contains("\"noise_in\" is ab: --noise-in with that file is required"), "{message}");
         let array = |sha256: &str| Array { shape: vec![], data: vec![], sha256: sha256.into() };
         assert!(again.check_files(&[], Some(&array("ab"))).is_ok());
         let message = again.check_files(&[], Some(&array("cd"))).unwrap_err().message();
         assert!(message.contains("\"noise_in\" is ab, --noise-in's is cd"), "{message}");
-        again.record.text_in = vec!["1".into(), "2".into()];
+        again.record.settings.text_in = vec!["1".into(), "2".into()];
         let message = again.check_files(&[array("1")], None).unwrap_err().message();
         assert!(message.contains("\"text_in\" is 1,2, --text-in's is 1"), "{message}");
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod again;
 pub(crate) mod input;
+pub(crate) mod latents;
 pub(crate) mod naming;
 pub(crate) mod npy;
 pub(crate) mod output;

@@ -4,6 +4,7 @@ use std::io::{Cursor, Write};
 use std::path::Path;
 
 use moss_reference::files::disguise;
+use moss_reference::run::Settings;
 use serde::Serialize;
 
 use crate::files::input;
@@ -15,58 +16,25 @@ pub(crate) const PARAMETERS_KEYWORD: &str = "parameters";
 
 /// The program's name in records, before its version.
 pub(crate) const PROGRAM: &str = "moss ";
-/// The only sampler.
-pub(crate) const SAMPLER: &str = "euler";
-/// The only schedule.
-pub(crate) const SCHEDULE: &str = "moss-image";
-/// Where the noise of a seed comes from.
-pub(crate) const NOISE_LAYOUT: &str = "torch-cpu";
 /// The only numerical tier.
 pub(crate) const TIER: &str = "reference";
 
-/// Everything that makes a picture again. Nothing here depends on the time, the machine's speed or a folder's name.
+/// Everything that makes a picture again. Nothing here depends on the time or the machine's speed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Record {
     /// Program and version.
     pub program: String,
     /// Identity of the model; see [`Model::identity`](moss_reference::model::Model::identity).
     pub model: String,
-    /// The prompt as given.
-    pub prompt: String,
-    /// The negative prompt.
-    pub negative: String,
-    /// SHA-256 of the files that the text states came from instead, if they did.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub text_in: Vec<String>,
-    /// Width in pixels.
-    pub width: u32,
-    /// Height in pixels.
-    pub height: u32,
-    /// Steps asked for.
-    pub steps: usize,
-    /// Guidance scale.
-    pub cfg: f32,
-    /// Schedule shift.
-    pub shift: f64,
-    /// Seed of the noise.
-    pub seed: u64,
-    /// SHA-256 of the file that the noise came from instead, if it did.
+    /// Name of the model's folder when the picture was first made, to know it again; none for the demo model.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub noise_in: Option<String>,
-    /// Blocks that the uncond row left out.
-    pub skip_layers: Vec<usize>,
-    /// From this progress.
-    pub skip_start: f64,
-    /// To this progress.
-    pub skip_stop: f64,
-    /// Longest prompt in tokens.
-    pub max_seq: usize,
-    /// [`SAMPLER`].
-    pub sampler: String,
-    /// [`SCHEDULE`].
-    pub schedule: String,
-    /// [`NOISE_LAYOUT`].
-    pub noise_layout: String,
+    pub model_name: Option<String>,
+    /// The request.
+    #[serde(flatten)]
+    pub settings: Settings,
+    /// Steps that ran, when they are not as many as were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps_run: Option<usize>,
     /// Backend and architecture.
     pub backend: String,
     /// [`TIER`].
@@ -76,19 +44,21 @@ pub(crate) struct Record {
 impl Record {
     /// The text that A1111 and its relatives read.
     pub(crate) fn parameters(&self) -> String {
-        let list: Vec<String> = self.skip_layers.iter().map(usize::to_string).collect();
+        let settings = &self.settings;
+        let list: Vec<String> = settings.skip_layers.iter().map(usize::to_string).collect();
+        let seed = settings.seed.map_or(String::new(), |seed| format!("Seed: {seed}, "));
+        let run = self.steps_run.map_or(String::new(), |steps| format!("Steps run: {steps}, "));
         format!(
-            "{}\nNegative prompt: {}\nSteps: {}, Sampler: Euler, Schedule type: MOSS-Image, CFG scale: {}, Seed: {}, \
+            "{}\nNegative prompt: {}\nSteps: {}, {run}Sampler: Euler, Schedule type: MOSS-Image, CFG scale: {}, {seed}\
              Size: {}x{}, Model hash: {}, Shift: {}, Skip layers: \"{}\", Version: {}",
-            self.prompt,
-            self.negative,
-            self.steps,
-            self.cfg,
-            self.seed,
-            self.width,
-            self.height,
+            settings.prompt,
+            settings.negative,
+            settings.steps,
+            settings.cfg,
+            settings.width,
+            settings.height,
             self.model,
-            self.shift,
+            settings.shift,
             list.join(","),
             self.program
         )
@@ -186,26 +156,13 @@ pub(crate) fn indented(json: &str) -> String {
 
 #[cfg(test)]
 pub(crate) fn example(prompt: &str) -> Record {
+    let settings = Settings { width: 32, height: 16, steps: 3, seed: Some(7), ..Settings::default() };
     Record {
         program: "moss 0.0.1".into(),
         model: "00".into(),
-        prompt: prompt.into(),
-        negative: String::new(),
-        text_in: vec![],
-        width: 32,
-        height: 16,
-        steps: 3,
-        cfg: 3.0,
-        shift: 5.0,
-        seed: 7,
-        noise_in: None,
-        skip_layers: vec![22],
-        skip_start: 0.0,
-        skip_stop: 1.0,
-        max_seq: 4096,
-        sampler: SAMPLER.into(),
-        schedule: SCHEDULE.into(),
-        noise_layout: NOISE_LAYOUT.into(),
+        model_name: None,
+        settings: Settings { prompt: prompt.into(), ..settings },
+        steps_run: None,
         backend: "cpu".into(),
         tier: TIER.into(),
     }
@@ -241,8 +198,25 @@ mod tests {
     }
 
     #[test]
+    fn a_record_is_flat_and_says_what_ran() {
+        let json = serde_json::to_string(&example("an apple")).unwrap();
+        let expected = r#"{"program":"moss 0.0.1","model":"00","prompt":"an apple","negative":"","width":32,"height":16,"#;
+        assert!(json.starts_with(expected), "{json}");
+        let rest = r#""steps":3,"cfg":3.0,"shift":5.0,"seed":7,"skip_layers":[22],"skip_start":0.0,"skip_stop":1.0,"#;
+        assert!(json.contains(rest) && json.ends_with(r#""backend":"cpu","tier":"reference"}"#), "{json}");
+        let mut record = example("an apple");
+        record.steps_run = Some(2);
+        (record.settings.seed, record.settings.noise_in) = (None, Some("ab".into()));
+        let json = serde_json::to_string(&record).unwrap();
+        assert!(!json.contains("seed") && json.contains(r#""steps_run":2,"#), "{json}");
+        let text = record.parameters();
+        assert!(text.contains("Steps: 3, Steps run: 2, ") && !text.contains("Seed"), "{text}");
+    }
+
+    #[test]
     fn indented_records_have_a_field_a_line_and_stay_the_same() {
-        let record = Record { skip_layers: vec![1, 22], ..example("a \"{b}\\\", [c]: d\n") };
+        let mut record = example("a \"{b}\\\", [c]: d\n");
+        record.settings.skip_layers = vec![1, 22];
         let text = indented(&serde_json::to_string(&record).unwrap());
         let same: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(same, serde_json::to_value(&record).unwrap());

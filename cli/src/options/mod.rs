@@ -163,6 +163,13 @@ pub(crate) struct PromptArgs {
     pub max_seq: Option<usize>,
 }
 
+impl PromptArgs {
+    /// Whether no prompt is given.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.prompt.is_none() && self.prompt_file.is_none()
+    }
+}
+
 /// Flags of a generation.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct GenerateArgs {

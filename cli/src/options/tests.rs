@@ -1,11 +1,19 @@
 //! What each option takes, and in which words it refuses the rest.
 
+use moss_reference::run::Settings;
+
 use super::check::*;
 use super::*;
+use crate::commands::generate;
+
+/// The settings of these options where the official ones hold without them.
+fn settings(list: &[&str]) -> Result<Settings> {
+    let cli = Cli::try_parse_from([&["moss", "--prompt", "x"], list].concat()).unwrap();
+    generate::settings(&cli.generate, Settings::default(), 42).map(|(settings, _)| settings)
+}
 
 fn size(list: &[&str]) -> Result<(u32, u32)> {
-    let cli = Cli::try_parse_from([&["moss"], list].concat()).unwrap();
-    picture_size(&cli.generate, (1024, 1024))
+    settings(list).map(|settings| (settings.width, settings.height))
 }
 
 fn usage<T: std::fmt::Debug>(result: Result<T>) -> String {
@@ -23,29 +31,36 @@ fn sizes_name_the_nearest_legal_ones() {
     let message = usage(size(&["--size", "1000x512"]));
     assert!(message.contains("992 and 1008"), "{message}");
     assert!(usage(size(&["--height", "7"])).contains("the nearest is 16"));
-    assert!(usage(size(&["--width", "0"])).contains("the nearest is 16"));
-    assert!(usage(size(&["--size", "4112x16"])).contains("4096"));
-    assert!(usage(size(&["--size", "4096x4096"])).contains("megapixels"));
+    assert_eq!(usage(size(&["--width", "0"])), "--width: 0, a multiple of 16 from 16 to 4096 expected");
+    assert_eq!(usage(size(&["--size", "4112x16"])), "--size (width): 4112 is over 4096, the longest side");
+    assert!(usage(size(&["--size", "4096x4096"])).starts_with("--size: 4096x4096 is 16.78 megapixels"));
+    assert!(usage(size(&["-W", "4096", "-H", "4096"])).starts_with("--width and --height: 4096x4096"));
     assert!(usage(size(&["--size", "big"])).contains("WIDTHxHEIGHT"));
 }
 
 #[test]
 fn numbers_are_checked() {
-    assert_eq!(steps(4).unwrap(), 4);
-    assert!(usage(steps(0)).contains("--steps"));
-    assert!(usage(steps(-3)).contains("-3"));
-    assert!(usage(steps(1_000_000)).contains("1 to 10000"));
+    for (option, value, reason) in [
+        ("--steps", "0", "0, 1 to 10000 expected"),
+        ("--steps", "-3", "-3, 1 to 10000 expected"),
+        ("--steps", "1000000", "1000000, 1 to 10000 expected"),
+        ("--cfg", "NaN", "NaN, a finite number from 0 expected"),
+        ("--cfg", "-1", "-1, a finite number from 0 expected"),
+        ("--shift", "0", "0, a finite number above 0 expected"),
+        ("--skip-stop", "1.5", "1.5, 0 to 1 expected"),
+        ("--max-seq", "0", "0, at least 1 expected"),
+    ] {
+        assert_eq!(usage(settings(&[option, value])), format!("{option}: {reason}"));
+    }
+    assert_eq!(settings(&["--steps", "4"]).unwrap().steps, 4);
     assert_eq!(threads(1024).unwrap(), 1024);
     assert!(usage(threads(0)).contains("1 to 1024") && usage(threads(5000)).contains("5000"));
-    assert!(usage(cfg(f32::NAN)).contains("--cfg"));
-    assert!(usage(cfg(-1.0)).contains("--cfg"));
-    assert!(usage(shift(0.0)).contains("--shift"));
     assert_eq!(seed(1 << 40).unwrap(), 1 << 40);
     assert!(seed(-1).unwrap() < 1 << 32);
     assert!(usage(seed(-2)).contains("--seed"));
     assert!(usage(seed(1 << 64)).contains("--seed"));
-    assert!(usage(progress("--skip-stop", 1.5)).contains("--skip-stop"));
-    assert!(usage(max_seq(0)).contains("--max-seq"));
+    assert_eq!(max_seq(None).unwrap(), 4096);
+    assert_eq!(usage(max_seq(Some(0))), "--max-seq: 0, at least 1 expected");
 }
 
 #[test]
@@ -74,10 +89,11 @@ fn sizes_of_memory_have_units() {
 
 #[test]
 fn skip_layers_are_sorted_and_in_range() {
-    assert_eq!(skip_layers("24, 22,22", 42).unwrap(), [22, 24]);
-    assert!(skip_layers("", 42).unwrap().is_empty());
-    assert!(usage(skip_layers("42", 42)).contains("0 to 41"));
-    assert!(usage(skip_layers("x", 42)).contains("\"x\""));
+    let layers = |text| settings(&["--skip-layers", text]).map(|settings| settings.skip_layers);
+    assert_eq!(layers("24, 22,22").unwrap(), [22, 24]);
+    assert!(layers("").unwrap().is_empty());
+    assert_eq!(usage(layers("42")), "--skip-layers: 42, this model has blocks 0 to 41");
+    assert!(usage(layers("x")).contains("\"x\""));
 }
 
 fn refusal(list: &[&str]) -> String {

@@ -11,10 +11,10 @@ fn a_failed_allocation_ends_with_one_line_that_names_what_and_where() {
     if !built(&["gfx1200"]) {
         return;
     }
-    // Which call it is: the encoder's weights, an activation of the encoder, a block of the DiT.
+    // Which call it is: the VAE's weights, which come first, the encoder's, an activation of the encoder, a block of the DiT.
     for (nth, what, place) in [
         ("1+", "weights of the ", "loading weights"),
-        ("9+", "needs", "stage text encoder, step 1, block 0"),
+        ("12+", "needs", "stage text encoder, step 1, block 0"),
         ("20+", " of the dit needs ", "stage dit, loading weights"),
     ] {
         let machine = Machine::new("gfx1200").set("MOSS_EMULATE_FAIL_MALLOC", nth);

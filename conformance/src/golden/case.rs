@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
+use moss_reference::run::Settings;
 use npyz::npz::array_name_from_file_name;
 use npyz::{NpyFile, Order, TypeChar};
 use serde::Deserialize;
@@ -64,31 +65,6 @@ pub enum CaseError {
     },
 }
 
-/// What was asked of the official pipeline.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Request {
-    /// The prompt.
-    pub prompt: String,
-    /// The negative prompt.
-    pub negative: String,
-    /// Width in pixels.
-    pub width: usize,
-    /// Height in pixels.
-    pub height: usize,
-    /// Steps asked for.
-    pub steps: usize,
-    /// Guidance scale.
-    pub cfg: f32,
-    /// Schedule shift.
-    pub shift: f64,
-    /// Seed of the noise.
-    pub seed: u64,
-    /// Blocks that the uncond row leaves out.
-    pub skip_layers: Vec<usize>,
-    /// Longest prompt in tokens.
-    pub max_seq: usize,
-}
-
 /// The weights of a case.
 #[derive(Clone, Debug, Deserialize)]
 pub struct CheckpointName {
@@ -138,7 +114,7 @@ pub struct Swaps {
 #[derive(Debug, Deserialize)]
 struct Description {
     format: u32,
-    request: Request,
+    request: Settings,
     checkpoint: CheckpointName,
     #[serde(default)]
     text_kernel_swaps: BTreeMap<String, f64>,
@@ -153,7 +129,7 @@ pub struct Case {
     /// The folder's name.
     pub name: String,
     /// What was asked.
-    pub request: Request,
+    pub request: Settings,
     /// With which weights.
     pub checkpoint: CheckpointName,
     /// How far torch's own bf16 text states move when only its kernels change, by kind of change.

@@ -5,7 +5,7 @@ mod checkpoints;
 mod quick;
 mod run;
 
-pub use case::{Case, CaseError, CheckpointName, Provenance, Request, Swaps};
+pub use case::{Case, CaseError, CheckpointName, Provenance, Swaps};
 pub use checkpoints::{Checkpoints, Loaded};
 pub use quick::quick;
 pub use run::{Outcome, RunCaseError, run_case};

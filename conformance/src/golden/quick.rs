@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use clap::ValueEnum;
 use moss_golden::synth::Preset;
-use moss_reference::model::TOKEN_SIDE;
 
 use super::Case;
 
@@ -38,7 +37,7 @@ fn cost(case: &Case) -> Option<u64> {
     } else {
         vec![tokens("ids"), tokens("ids_negative")]
     };
-    let latents = case.request.width * case.request.height / (TOKEN_SIDE * TOKEN_SIDE);
+    let latents = case.request.h() * case.request.w();
     let text: usize = rows.iter().sum();
     let positions = text + case.request.steps * (text + rows.len() * latents);
     Some(bytes.saturating_mul(positions as u64))

@@ -9,16 +9,16 @@
 //! left in common but the size of their errors. Where a case is that long (many layers, many guided steps) it says how far
 //! torch itself moves when only its kernels change, and nobody is asked to be closer to torch than torch is.
 
-use moss_reference::backend::{Backend, BackendError, HostData, Tensor as _};
-use moss_reference::model::dit::Dit;
+use std::sync::Arc;
+
+use moss_reference::backend::{Backend, BackendError};
+use moss_reference::model::Model;
 use moss_reference::model::observe::{Observer, RunError};
 use moss_reference::model::tokenizer::Tokenizer;
-use moss_reference::model::vae::{self, Vae};
-use moss_reference::model::{Model, TOKEN_SIDE};
-use moss_reference::run;
+use moss_reference::model::vae;
+use moss_reference::run::{Session, TextStates, Texts};
 use moss_reference::sample::noise::randn;
-use moss_reference::sample::schedule;
-use moss_reference::sample::{self, Guidance, Start};
+use moss_reference::sample::{Start, transpose};
 
 use super::{Case, CaseError, Swaps};
 use crate::compare::{Comparison, compare};
@@ -189,17 +189,11 @@ pub fn run_case<B: Backend>(
     let run = |error| RunCaseError::Run { case: case.name.clone(), error };
     let mut judge = Judge { case, word, rows: Vec::new() };
     let request = &case.request;
-    let (h, w) = (request.height / TOKEN_SIDE, request.width / TOKEN_SIDE);
-    let guidance = Guidance {
-        cfg: request.cfg,
-        skip_layers: request.skip_layers.clone(),
-        skip_start: 0.0,
-        skip_stop: 1.0,
-    };
+    let (h, w) = (request.h(), request.w());
+    let guidance = request.guidance();
 
     let mut ids = Vec::new();
-    let texts = [("ids", &request.prompt), ("ids_negative", &request.negative)];
-    for (name, text) in texts.into_iter().take(1 + usize::from(guidance.has_uncond())) {
+    for (name, text) in ["ids", "ids_negative"].into_iter().zip(request.texts()) {
         let encoded = tokenizer
             .encode_prompt(text, request.max_seq)
             .map_err(|error| RunCaseError::Tokenizer { case: case.name.clone(), error })?;
@@ -208,18 +202,17 @@ pub fn run_case<B: Backend>(
         // What follows is judged on the official ids, so that each row speaks of its own stage.
         ids.push(case.array(name)?.iter().map(|&id| id as u32).collect::<Vec<u32>>());
     }
-    let sigmas = schedule::sigmas(request.steps, request.shift).unwrap_or_default();
+    let sigmas = request.sigmas().map_err(RunError::from).map_err(run)?;
     judge.exact("sigmas", &widen(&sigmas), case.array("sigmas")?);
-    let noise = randn(request.seed, case.array("noise")?.len());
+    let noise = randn(request.seed.unwrap_or_default(), case.array("noise")?.len());
     judge.exact("noise", &widen(&noise), case.array("noise")?);
 
-    let lengths: Vec<usize> = ids.iter().map(Vec::len).collect();
-    let mut stages = model.stages(h, w, &lengths);
-    let prompts: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
+    let mut session = Session::new(backend, model);
+    let mut stages = session.admit(h, w, Texts::Ids(&ids)).map_err(run)?;
     let mut taps = Taps::default();
-    let states = run::encode(backend, model, stages.take_text_encoder(), &prompts, &mut taps).map_err(run)?;
+    let states = stages.encode(&mut taps).map_err(run)?;
     for (name, states) in ["text", "text_negative"].iter().zip(&states) {
-        let values = backend.download(states).map_err(RunError::from).map_err(run)?.to_f32();
+        let values: Vec<f32> = states.data.iter().map(|x| x.to_f32()).collect();
         let comparison = judge.distances(name, &values, name)?;
         let swaps = case.text_kernel_swaps.values().fold(0.0, |most: f64, &swap| most.max(swap));
         if *name == "text" && swaps > 0.0 {
@@ -234,15 +227,12 @@ pub fn run_case<B: Backend>(
         }
     }
 
-    let vae = Vae::load(backend, &model.config.vae, stages.vae).map_err(run)?;
-    let dit = Dit::load(backend, &model.config.dit, stages.dit).map_err(run)?;
     let start = Start { noise: &noise, h, w, sigmas: &sigmas, guidance: &guidance };
     let mut taps = Taps::default();
-    let latents =
-        sample::denoise(backend, &dit, &states[0], states.get(1), &start, &mut taps).map_err(run)?;
+    let latents = stages.denoise(&states, &start, &mut taps).map_err(run)?;
     for (name, values) in &taps.tensors {
         if let Some(row) = name.strip_prefix("velocity_") {
-            let channels_first = transpose(values, h * w);
+            let channels_first = transpose(values, h * w, values.len() / (h * w));
             let comparison = judge.distances(&format!("first velocity ({row})"), &channels_first, name)?;
             judge.cosine(&format!("first velocity ({row}): cosine"), &comparison, VELOCITY_COSINE);
         }
@@ -264,21 +254,17 @@ pub fn run_case<B: Backend>(
         .zip(&states)
         .map(|(name, states)| {
             let data = case.array(name)?.iter().map(|&x| half::bf16::from_f64(x)).collect();
-            let uploaded = backend.upload(HostData::Bf16(data), states.shape());
-            uploaded.map_err(|error| run(error.into()))
+            Ok(Arc::new(TextStates { data, length: states.length }))
         })
-        .collect::<Result<Vec<_>, RunCaseError>>()?;
-    let alone =
-        sample::denoise(backend, &dit, &golden_states[0], golden_states.get(1), &start, &mut Taps::default())
-            .map_err(run)?;
+        .collect::<Result<Vec<_>, CaseError>>()?;
+    let alone = stages.denoise(&golden_states, &start, &mut Taps::default()).map_err(run)?;
     let comparison = free("dit alone", &alone, case.array("latent_bf16")?);
     judge.cosine("final latents of the DiT alone, from golden text states: cosine", &comparison, DIT_COSINE);
-    drop(dit);
 
     let golden_latents = case.array_f32("latent_fp32")?;
-    let picture = run::decode(backend, &vae, &golden_latents, h, w, &mut Taps::default()).map_err(run)?;
+    let picture = stages.decode(&golden_latents, &mut Taps::default()).map_err(run)?;
     judge_vae(&mut judge, &picture)?;
-    let picture = run::decode(backend, &vae, &latents, h, w, &mut Taps::default()).map_err(run)?;
+    let picture = stages.decode(&latents, &mut Taps::default()).map_err(run)?;
     let clamped: Vec<f32> = picture.iter().map(|x| x.clamp(-1.0, 1.0)).collect();
     judge.distances("picture", &clamped, "picture")?;
     let official = case.array("image_bf16")?.iter().map(|&x| x as u8).collect();
@@ -312,12 +298,6 @@ fn judge_vae(judge: &mut Judge<'_>, picture: &[f32]) -> Result<(), CaseError> {
 
 fn widen(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&x| f64::from(x)).collect()
-}
-
-/// `[n, channels]` to `[channels, n]`.
-fn transpose(x: &[f32], n: usize) -> Vec<f32> {
-    let channels = x.len() / n;
-    (0..channels).flat_map(|c| (0..n).map(move |i| x[i * channels + c])).collect()
 }
 
 #[cfg(test)]

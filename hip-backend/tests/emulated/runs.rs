@@ -1,14 +1,11 @@
 use moss_conformance::bits::DitRun;
 use moss_golden::synth::Preset;
 use moss_hip::Options;
-use moss_reference::backend::{Backend, HostData};
+use moss_reference::backend::Backend;
 use moss_reference::cpu::CpuBackend;
-use moss_reference::model::Model;
-use moss_reference::model::dit::Dit;
 use moss_reference::model::observe::Silent;
-use moss_reference::model::vae::Vae;
-use moss_reference::run::{decode, encode};
-use moss_reference::sample::{Guidance, Start, denoise};
+use moss_reference::run::{Session, Texts};
+use moss_reference::sample::{Guidance, Start};
 
 use crate::{bits, emulated, model, open};
 
@@ -24,40 +21,36 @@ fn noise(n: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 7919 % 2003) as f32 - 1001.0) / 500.0).collect()
 }
 
-/// Latents after two steps from given text states.
-fn latents<B: Backend>(backend: &B, dit: &Dit<B>, states: &[B::Tensor]) -> Vec<f32> {
-    let (h, w) = SIZE;
-    let start = Start { noise: &noise(128 * h * w), h, w, sigmas: &[1.0, 0.75, 0.0], guidance: &guidance() };
-    denoise(backend, dit, &states[0], Some(&states[1]), &start, &mut Silent).unwrap_or_else(|e| panic!("{e}"))
-}
+/// Text states of both rows, latents after two steps, and picture of a run, in bits.
+type Results = (Vec<Vec<u16>>, Vec<u32>, Vec<u32>);
 
-/// Text states, latents and picture of a whole run.
-fn run<B: Backend>(backend: &B, model: &Model) -> (Vec<HostData>, Vec<f32>, Vec<f32>) {
+/// The next run of a session.
+fn run<B: Backend>(session: &mut Session<'_, B>) -> Results {
     let (h, w) = SIZE;
-    let mut stages = model.stages(h, w, &[PROMPT.len(), NEGATIVE.len()]);
-    stages.admit(backend).unwrap_or_else(|error| panic!("{error}"));
-    let text = stages.take_text_encoder();
-    let vae = Vae::load(backend, &model.config.vae, stages.vae).unwrap_or_else(|error| panic!("{error}"));
-    let states =
-        encode(backend, model, text, &[PROMPT, NEGATIVE], &mut Silent).unwrap_or_else(|e| panic!("{e}"));
-    let dit = Dit::load(backend, &model.config.dit, stages.dit).unwrap_or_else(|error| panic!("{error}"));
-    let latents = latents(backend, &dit, &states);
-    drop(dit);
-    let states = states.iter().map(|s| backend.download(s).expect("text states")).collect();
-    let picture =
-        decode(backend, &vae, &latents, h, w, &mut Silent).unwrap_or_else(|error| panic!("{error}"));
-    (states, latents, picture)
+    let (noise, guidance) = (noise(128 * h * w), guidance());
+    let rows = [PROMPT.to_vec(), NEGATIVE.to_vec()];
+    let mut run = session.admit(h, w, Texts::Ids(&rows)).unwrap_or_else(|error| panic!("{error}"));
+    let states = run.encode(&mut Silent).unwrap_or_else(|error| panic!("{error}"));
+    let start = Start { noise: &noise, h, w, sigmas: &[1.0, 0.75, 0.0], guidance: &guidance };
+    let latents = run.denoise(&states, &start, &mut Silent).unwrap_or_else(|error| panic!("{error}"));
+    let picture = run.decode(&latents, &mut Silent).unwrap_or_else(|error| panic!("{error}"));
+    let states = states.iter().map(|states| states.data.iter().map(|x| x.to_bits()).collect()).collect();
+    (states, bits(&latents), bits(&picture))
 }
 
 fn whole_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let model = model(Preset::Demo, folder.path());
-    let cpu = run(&CpuBackend::new().expect("threads"), &model);
+    let cpu = run(&mut Session::new(&CpuBackend::new().expect("threads"), &model));
     let backend = open(Options::default());
-    let hip = run(&backend, &model);
+    let mut session = Session::new(&backend, &model);
+    let hip = run(&mut session);
     assert!(cpu.0 == hip.0, "text states");
-    assert!(bits(&cpu.1) == bits(&hip.1), "latents");
-    assert!(bits(&cpu.2) == bits(&hip.2), "picture");
+    assert!(cpu.1 == hip.1, "latents");
+    assert!(cpu.2 == hip.2, "picture");
+    let launches = backend.launches();
+    assert!(run(&mut session) == hip, "a second run of the session");
+    assert!(backend.launches() - launches < launches, "the text encoder ran again");
     eprintln!("{}: {} launches, the CPU's bits", backend.describe(), backend.launches());
 }
 

@@ -54,6 +54,12 @@ pub trait Backend {
     /// the rest is left where a later [`Backend::block`] can stream it from.
     fn load(&self, spec: StageSpec) -> Result<Self::Stage>;
 
+    /// Whether activations of `bytes` bytes fit beside everything that is loaded now, so that nothing has to be freed for them
+    /// and loaded again. A backend that does not know says no.
+    fn has_room(&self, _bytes: u64) -> bool {
+        false
+    }
+
     /// The stage's fixed weights, in the order of [`StageSpec::fixed`].
     fn fixed(&self, stage: &Self::Stage) -> Vec<Self::Tensor>;
 

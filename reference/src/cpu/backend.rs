@@ -1,13 +1,15 @@
 //! [`Backend`] for [`CpuBackend`]: each operation by its own module.
 
 use std::ops::Range;
+use std::path::Path;
 
 use super::{
-    CpuBackend, CpuStage, CpuTensor, attention, conv, data, delta, elementwise, gemm, group_norm, norm,
+    CpuBackend, CpuStage, CpuTensor, attention, conv, data, delta, elementwise, gemm, group_norm, memory,
+    norm,
 };
 use crate::backend::{
-    Attention, Backend, Conv2d, DeltaHeads, Epilogue, Glu, GroupNorm, Heads, HostData, Modulation, Norm,
-    Result, StageSpec,
+    Attention, Backend, BackendError, Conv2d, DeltaHeads, Epilogue, Glu, GroupNorm, Heads, HostData,
+    Modulation, Norm, Result, StageSpec,
 };
 
 impl Backend for CpuBackend {
@@ -19,13 +21,18 @@ impl Backend for CpuBackend {
         format!("CPU, {}, {threads} thread{}", self.isa().name(), if threads == 1 { "" } else { "s" })
     }
 
-    /// Weights stay in the file and activations are small: nothing is refused.
-    fn admit(&self, _kept: &StageSpec, _stages: &[&StageSpec]) -> Result<()> {
-        Ok(())
+    fn admit(&self, kept: &StageSpec, stages: &[&StageSpec]) -> Result<()> {
+        let available = crate::memory::available(Path::new("/"));
+        memory::admit(kept, stages, self.threads(), available).map_err(BackendError::new)
     }
 
     fn load(&self, spec: StageSpec) -> Result<CpuStage> {
         data::load(spec)
+    }
+
+    /// Loaded weights are in the files: they take no room.
+    fn has_room(&self, _bytes: u64) -> bool {
+        true
     }
 
     fn fixed(&self, stage: &CpuStage) -> Vec<CpuTensor> {

@@ -10,6 +10,7 @@ pub mod elementwise;
 pub mod gemm;
 pub mod group_norm;
 mod lanes;
+mod memory;
 mod micro;
 pub mod norm;
 pub mod peak;
@@ -21,6 +22,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::backend::{BackendError, StageSpec};
 use crate::simd::Isa;
+pub use memory::TooLittleMemory;
 pub use tensor::CpuTensor;
 
 /// Computes on the CPU, with its own threads.

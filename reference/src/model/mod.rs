@@ -89,7 +89,7 @@ impl Model {
 
     /// A cheap name for everything in the folder that decides a picture, 16 hexadecimal digits: the bytes of the parts'
     /// configurations and of the tokenizer's files, and [`Checkpoint::identity`] of the weights. The scheduler's
-    /// file is not in it: nothing follows it.
+    /// file is not in it: its shift is a setting, stated with the others.
     ///
     /// # Errors
     /// [`WeightsError`] when a file cannot be read.

@@ -4,10 +4,33 @@ use std::ops::ControlFlow;
 
 use crate::backend::{Backend, BackendError};
 use crate::files::ReadError;
+use crate::sample::schedule::ScheduleError;
+
+/// The parts of a run, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The decoder's weights are loaded.
+    LoadVae,
+    /// The text encoder is loaded, runs and is freed.
+    Encode,
+    /// The transformer's weights are loaded.
+    LoadDit,
+    /// So many steps of denoising.
+    Denoise {
+        /// Steps in all.
+        steps: usize,
+    },
+    /// The latents become a picture.
+    Decode,
+}
 
 /// Where a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// A part of the run begins.
+    Begin(Part),
+    /// A part of the run has ended well.
+    End(Part),
     /// A text encoder layer is about to run.
     TextLayer {
         /// Layer, from 0.
@@ -40,7 +63,7 @@ pub enum Event {
 
 /// Follows a run and may stop it.
 pub trait Observer<B: Backend> {
-    /// Told before each block and after each step; `Break` ends the run with [`RunError::Cancelled`].
+    /// Told before and after each part of a run, before each block and after each step; `Break` ends the run with [`RunError::Cancelled`].
     fn event(&mut self, _event: Event) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
@@ -65,6 +88,9 @@ pub enum RunError {
     /// A weight that the host reads cannot be read.
     #[error(transparent)]
     Weights(#[from] ReadError),
+    /// The request has no schedule.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
     /// The observer asked to stop.
     #[error("cancelled")]
     Cancelled,

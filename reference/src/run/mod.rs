@@ -1,11 +1,17 @@
-//! From a prompt's ids to a picture, stage by stage, on any backend.
+//! From a request to a picture: its settings, and the stages of the run on any backend.
+
+mod session;
+mod settings;
+
+pub use session::{Run, Session, TextStates, Texts};
+pub use settings::{MAX_PIXELS, MAX_SEQ, MAX_SIDE, NOISE_LAYOUT, SAMPLER, SCHEDULE, SettingError, Settings};
 
 use crate::backend::{Backend, HostData, StageSpec};
-use crate::model::Model;
-use crate::model::dit;
+use crate::model::config::TextConfig;
 use crate::model::observe::{Observer, RunError, check_values};
 use crate::model::text_encoder::{self, TextEncoder};
 use crate::model::vae::{self, Vae};
+use crate::model::{Model, dit};
 use crate::sample::transpose;
 
 /// The stages of one run, ready to be admitted and loaded.
@@ -65,12 +71,12 @@ impl Model {
 /// See [`TextEncoder::encode`].
 pub fn encode<B: Backend>(
     backend: &B,
-    model: &Model,
+    config: &TextConfig,
     spec: StageSpec,
     prompts: &[&[u32]],
     observer: &mut dyn Observer<B>,
 ) -> Result<Vec<B::Tensor>, RunError> {
-    TextEncoder::load(backend, &model.config.text, spec)?.encode(backend, prompts, observer)
+    TextEncoder::load(backend, config, spec)?.encode(backend, prompts, observer)
 }
 
 /// Latents `[128, h, w]` to a picture `[16h, 16w, 3]` of 8-bit levels.

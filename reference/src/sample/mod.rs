@@ -6,5 +6,4 @@ mod sampler;
 pub mod schedule;
 
 pub use guidance::Guidance;
-pub(crate) use sampler::transpose;
-pub use sampler::{Start, denoise};
+pub use sampler::{Start, denoise, transpose};

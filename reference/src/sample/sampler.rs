@@ -66,7 +66,7 @@ pub fn denoise<B: Backend>(
 }
 
 /// `[rows, columns]` to `[columns, rows]`.
-pub(crate) fn transpose(x: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+pub fn transpose(x: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     (0..columns).flat_map(|c| (0..rows).map(move |r| x[r * columns + c])).collect()
 }
 

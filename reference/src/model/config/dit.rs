@@ -1,6 +1,7 @@
 //! `transformer/config.json`.
 
 use super::{ConfigError, Fields, MAX_LAYERS, MAX_WIDTH};
+use crate::files::ModelSource;
 
 /// Sizes of the DiT; fields as in the public MOSSImageDiT.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +29,15 @@ pub struct DitConfig {
 
 impl DitConfig {
     /// The block that the official pipeline leaves out of the uncond row.
-    const OFFICIAL_SKIP: usize = 22;
+    pub const OFFICIAL_SKIP: usize = 22;
+
+    /// Reads `transformer/config.json`.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming the file and the field.
+    pub fn open(source: &ModelSource) -> Result<Self, ConfigError> {
+        Self::from_fields(&Fields::open(source, "transformer/config.json")?)
+    }
 
     /// Width of an attention head.
     pub fn head_dim(&self) -> usize {
