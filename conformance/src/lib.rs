@@ -4,6 +4,7 @@ pub mod battery;
 pub mod bits;
 pub mod bounded;
 pub mod compare;
+pub mod distance;
 pub mod golden;
 pub mod report;
 pub mod row;

@@ -75,10 +75,10 @@ impl Row {
     }
 
     /// Share of the limit that is used. For figures that must not be below their limit (cosines) it is what they lack to 1,
-    /// over what they may lack.
+    /// over what they may lack. `None` where there is no limit, or none to share.
     pub fn share(&self) -> Option<f64> {
         match self.rule {
-            Rule::AtMost => (self.limit > 0.0).then(|| self.figure / self.limit),
+            Rule::AtMost => (self.limit > 0.0 && self.limit.is_finite()).then(|| self.figure / self.limit),
             Rule::AtLeast => (self.limit < 1.0).then(|| (1.0 - self.figure) / (1.0 - self.limit)),
         }
     }
@@ -87,8 +87,10 @@ impl Row {
 impl std::fmt::Display for Row {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let verdict = if self.passes() { "ok  " } else { "FAIL" };
-        let sign = self.rule.sign();
-        write!(f, "{verdict} {} / {}: {:.6e} {sign} {:.6e}", self.group, self.name, self.figure, self.limit)?;
+        write!(f, "{verdict} {} / {}: {:.6e}", self.group, self.name, self.figure)?;
+        if self.limit.is_finite() {
+            write!(f, " {} {:.6e}", self.rule.sign(), self.limit)?;
+        }
         if let Some(share) = self.share() {
             write!(f, " ({:.1} %)", 100.0 * share)?;
         }
@@ -119,6 +121,8 @@ mod tests {
         assert!(row(1.1, 1.0, Rule::AtMost).to_string().contains("worst at 3"));
         assert_eq!(row(0.5, 1.0, Rule::AtMost).share(), Some(0.5));
         assert_eq!(row(0.5, 0.0, Rule::AtMost).share(), None);
+        let free = row(0.5, f64::INFINITY, Rule::AtMost);
+        assert_eq!((free.share(), free.to_string()), (None, "ok   g / n: 5.000000e-1".into()));
         assert_eq!(row(0.75, 0.5, Rule::AtLeast).share(), Some(0.5));
         assert_eq!(row(0.75, 1.0, Rule::AtLeast).share(), None);
     }

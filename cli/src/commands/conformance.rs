@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::Rc;
 
-use moss_conformance::battery::{self, Demand};
+use moss_conformance::battery::{self, BatteryError, Demand, Summary};
 use moss_conformance::bits::{self, DitRun};
+use moss_conformance::distance;
 use moss_conformance::golden::{
     Case, CaseError, Checkpoints, Loaded, Outcome, RunCaseError, quick, run_case,
 };
@@ -16,6 +17,7 @@ use moss_reference::cpu::CpuBackend;
 use moss_reference::simd;
 
 use crate::commands::judged::Judged;
+use crate::commands::models;
 use crate::error::{CliError, Result};
 use crate::files::output::{Destination, Kind, refuse_shared};
 use crate::interrupt;
@@ -43,6 +45,9 @@ pub(crate) fn run(args: &ConformanceArgs) -> Result<()> {
         args.report.iter().map(|path| destination(path, args.overwrite)).collect::<Result<Vec<_>>>()?;
     let places: Vec<_> = reports.iter().map(|(_, place)| place).collect();
     refuse_shared(&places, &[], args.model.model.as_deref())?;
+    if let Some(wanted) = &args.matrix_model {
+        return models::run(args, wanted, &reports, &mut progress);
+    }
     let (mut cases, mut notes) = cases(args)?;
     let source = Source::new(args.model.model.as_deref());
     let folder = args.model.model.as_deref().unwrap_or(Path::new("the demo model")).to_path_buf();
@@ -136,6 +141,7 @@ impl Run<'_> {
                 Ok(battery::one(op, std::slice::from_ref(backend), demand, stride, &refuses))
             })?;
             rows.add(battery::row("operations", op, demand, &result, word), progress);
+            rows.distance("operations", op, demand, &result, word, progress);
         }
 
         let own = self.own.clone();
@@ -145,22 +151,35 @@ impl Run<'_> {
                 Ok(battery::at_model_sizes(op, &own.model.config, backends, demand))
             })?;
             rows.add(battery::row("operations at the model's sizes", op, demand, &result, word), progress);
+            rows.distance("operations at the model's sizes", op, demand, &result, word, progress);
         }
         equal_text_states(backend, &own, &mut rows, progress)?;
         equal_latents(backend, &own, &mut rows, progress)?;
 
         let mut pictures = Vec::new();
         if let Some(mut checkpoints) = self.checkpoints.take() {
+            let cpu = (demand == Demand::Budget).then(CpuBackend::new).transpose();
+            let cpu = cpu.map_err(|error| CliError::failed("cpu backend", error))?;
             for case in &self.cases {
                 let (result, _) = progress.stage(&case.name, |_| {
-                    let loaded = checkpoints.of(case).map_err(RunCaseError::from);
-                    Ok(loaded.and_then(|own| run_case(backend, word, case, &own.model, &own.tokenizer)))
+                    let mut run = || -> std::result::Result<_, RunCaseError> {
+                        let own = checkpoints.of(case)?;
+                        let ours = run_case(backend, word, case, &own.model, &own.tokenizer)?;
+                        // Where bits are not demanded the distances say how far the results are from them.
+                        let on_cpu = |cpu| run_case(cpu, word, case, &own.model, &own.tokenizer);
+                        let distances = match &cpu {
+                            Some(cpu) => distance::rows(&case.name, &ours, &on_cpu(cpu)?, word),
+                            None => Vec::new(),
+                        };
+                        Ok((ours, distances))
+                    };
+                    Ok(run())
                 })?;
                 match result {
-                    Ok(Outcome { rows: judged, picture, official }) => {
+                    Ok((Outcome { rows: judged, picture, official, .. }, distances)) => {
                         let (width, height) = (case.request.width as usize, case.request.height as usize);
                         pictures.extend(Pair::new(&case.name, width, height, official, picture));
-                        judged.into_iter().for_each(|row| rows.add(row, progress));
+                        judged.into_iter().chain(distances).for_each(|row| rows.add(row, progress));
                     }
                     Err(error) => rows.add(cannot_run(case, word, &error), progress),
                 }
@@ -176,26 +195,38 @@ impl Run<'_> {
             rows: rows.0,
             pictures,
         };
-        for note in &report.notes {
-            progress.line(&format!("note: {note}"));
+        finish(&report, &self.reports, progress)
+    }
+}
+
+/// Says the notes, writes the reports and says the verdict.
+///
+/// # Errors
+/// A report that cannot be written; a failure when a row fails.
+pub(super) fn finish(
+    report: &Report,
+    reports: &[(Format, Destination)],
+    progress: &mut Progress,
+) -> Result<()> {
+    for note in &report.notes {
+        progress.line(&format!("note: {note}"));
+    }
+    // A report that cannot be written costs no other.
+    let mut written = Ok(());
+    for (format, destination) in reports {
+        let result = destination.write(|to| report.write(*format, to));
+        if result.is_ok() {
+            progress.line(&format!("report: {}", destination.path().display()));
         }
-        // A report that cannot be written costs no other.
-        let mut written = Ok(());
-        for (format, destination) in &self.reports {
-            let result = destination.write(|to| report.write(*format, to));
-            if result.is_ok() {
-                progress.line(&format!("report: {}", destination.path().display()));
-            }
-            written = written.and(result);
+        written = written.and(result);
+    }
+    written?;
+    match report.passes() {
+        true => {
+            progress.line(&report.verdict());
+            Ok(())
         }
-        written?;
-        match report.passes() {
-            true => {
-                progress.line(&report.verdict());
-                Ok(())
-            }
-            false => Err(CliError::Failed(format!("conformance: {}", report.verdict()))),
-        }
+        false => Err(CliError::Failed(format!("conformance: {}", report.verdict()))),
     }
 }
 
@@ -206,6 +237,21 @@ impl Rows {
     fn add(&mut self, row: Row, progress: &Progress) {
         progress.line(&row.to_string());
         self.0.push(row);
+    }
+
+    /// The distance of an operation from the oracle, where its bits are not demanded.
+    fn distance(
+        &mut self,
+        group: &str,
+        op: &str,
+        demand: Demand,
+        result: &std::result::Result<Summary, BatteryError>,
+        word: Word,
+        progress: &Progress,
+    ) {
+        if let (Demand::Budget, Ok(summary)) = (demand, result) {
+            self.add(distance::row(group, op, summary.distance, String::new(), word), progress);
+        }
     }
 }
 

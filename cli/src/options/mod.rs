@@ -375,6 +375,10 @@ pub(crate) struct ConformanceArgs {
     /// Fewer cases, for a first look
     #[arg(long)]
     pub quick: bool,
+    /// On the emulated runtime: run under another way in which a matrix unit can sum, and show how far results move (a name,
+    /// or all)
+    #[arg(long, value_name = "NAME")]
+    pub matrix_model: Option<String>,
     /// A report to write, in the format that its name ends in: .md, .json or .html
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub report: Vec<PathBuf>,

@@ -117,3 +117,46 @@ fn sums_as_measured_on_silicon_stay_within_the_budgets() {
     let rows = rows(&report);
     assert!(rows.iter().all(|(name, _)| !name.contains("CPU")), "held to budgets, not to bits: {rows:?}");
 }
+
+/// Each model's run is a process of its own; the joined report and the table tell how far the results move.
+#[test]
+fn distances_under_matrix_models_are_listed() {
+    let machine = Machine::new("gfx1200");
+    let case = case("tiny-one-token").display().to_string();
+    let args = ["conformance", "--backend", "hip", "--quick", "--case", &case, "--device-timeout", "3600"];
+    let under = ["--matrix-model", "pairs", "--report", "report.json"];
+    let ended = machine.moss(&[&args[..], &under].concat()).with(0);
+    assert!(ended.stdout.starts_with("| distance (emulated) | pairs |\n"), "{}", ended.stdout);
+    let report: Value = serde_json::from_slice(&machine.read("report.json")).expect("JSON");
+    let figure = |start: &str| {
+        let rows = report["rows"].as_array().expect("rows").iter();
+        let name = |row: &Value| format!("{} / {}", row["group"], row["name"]).replace('"', "");
+        let mut found = rows.filter(|row| name(row).starts_with(start));
+        let row = found.next().unwrap_or_else(|| panic!("{start} in {report}"));
+        assert_eq!((&row["word"], &row["passes"]), (&"emulated".into(), &true.into()), "{row}");
+        row["figure"].as_f64().expect("a number")
+    };
+    assert_eq!(figure("under each matrix model / pairs: rows that fail"), 0.0);
+    // Products in another order: other bits, and small; what has no products has the reference's.
+    for moved in
+        ["operations / linear, pairs", "tiny-one-token / text, pairs", "tiny-one-token / picture, pairs"]
+    {
+        let figure = figure(&format!("distance from the reference: {moved}"));
+        assert!(figure > 0.0 && figure < 0.1, "{moved}: {figure}");
+    }
+    assert_eq!(figure("distance from the reference: operations / norm, pairs"), 0.0);
+}
+
+#[test]
+fn a_matrix_model_is_one_of_the_emulated_runtimes() {
+    let machine = Machine::new("gfx1200");
+    let complaint =
+        machine.moss(&["conformance", "--backend", "hip", "--matrix-model", "guess"]).complaint(2);
+    assert!(
+        complaint.contains("--matrix-model guess") && complaint.contains("silicon-gfx1151"),
+        "{complaint}"
+    );
+    let complaint =
+        machine.moss(&["conformance", "--backend", "cpu", "--matrix-model", "exact"]).complaint(2);
+    assert!(complaint.contains("--matrix-model: only for --backend hip"), "{complaint}");
+}

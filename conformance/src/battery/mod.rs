@@ -18,6 +18,7 @@ use moss_reference::oracle::OracleBackend;
 
 use crate::bounded::Bounded;
 use crate::compare::{CompareError, Comparison, compare, same_bits};
+use crate::distance::relative_l2;
 use crate::row::{Row, Rule, Word};
 
 #[cfg(feature = "drawn")]
@@ -77,6 +78,8 @@ pub struct Summary {
     pub refused: usize,
     /// Elements compared in all.
     pub elements: usize,
+    /// The largest relative L2 distance of a case from the scalar oracle's result: 0 where its bits are demanded.
+    pub distance: f64,
     /// The case that used most of its budget against f64, and its comparison.
     pub worst: Option<(String, Comparison)>,
 }
@@ -92,6 +95,7 @@ impl Summary {
             cases: self.cases + other.cases,
             refused: self.refused + other.refused,
             elements: self.elements + other.elements,
+            distance: self.distance.max(other.distance),
             worst: if used(&other.worst) > used(&self.worst) { other.worst } else { self.worst },
         }
     }
@@ -178,7 +182,7 @@ pub fn run_served<B: Backend, C: Case>(
     stride: usize,
     refuses: &dyn Fn(&BackendError) -> bool,
 ) -> Result<Summary, BatteryError> {
-    let mut summary = Summary { op, cases: 0, refused: 0, elements: 0, worst: None };
+    let mut summary = Summary { op, cases: 0, refused: 0, elements: 0, distance: 0.0, worst: None };
     let mut to_skip = 0;
     for case in cases {
         if to_skip > 0 {
@@ -187,10 +191,7 @@ pub fn run_served<B: Backend, C: Case>(
         }
         let expected = case.expected();
         let values: Vec<f64> = expected.iter().map(|e| e.value).collect();
-        let bits = match demand {
-            Demand::Bits => Some(result_of(&case, &OracleBackend)?),
-            Demand::Budget => None,
-        };
+        let oracle = result_of(&case, &OracleBackend)?;
         for backend in backends {
             let name = format!("{}: {}", backend.describe(), case.name());
             let actual = match result_of(&case, backend) {
@@ -200,8 +201,9 @@ pub fn run_served<B: Backend, C: Case>(
                 }
                 result => result?,
             };
-            if let Some(bits) = &bits {
-                same_bits(&name, &actual, bits)?;
+            match demand {
+                Demand::Bits => same_bits(&name, &actual, &oracle)?,
+                Demand::Budget => summary.distance = summary.distance.max(relative_l2(&actual, &oracle)),
             }
             let comparison = compare(&name, &actual, &values, |i| expected[i].error)?;
             to_skip = stride - 1;

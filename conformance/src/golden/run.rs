@@ -69,6 +69,8 @@ pub struct Outcome {
     pub picture: Vec<u8>,
     /// The official pipeline's bf16 picture.
     pub official: Vec<u8>,
+    /// Every result that was held against torch's, by name.
+    pub results: Vec<(String, Vec<f32>)>,
 }
 
 /// Keeps the first velocities and the blocks' outputs of the first step.
@@ -91,6 +93,7 @@ struct Judge<'a> {
     case: &'a Case,
     word: Word,
     rows: Vec<Row>,
+    results: Vec<(String, Vec<f32>)>,
 }
 
 impl Judge<'_> {
@@ -117,6 +120,7 @@ impl Judge<'_> {
         let fp32 = self.case.array(&format!("{array}_fp32"))?;
         let as_f32: Vec<f32> = bf16.iter().map(|&x| x as f32).collect();
         let noise = free(name, &as_f32, fp32).relative_l2;
+        self.results.push((name.into(), actual.to_vec()));
         let to_bf16 = free(name, actual, bf16);
         let to_fp32 = free(name, actual, fp32);
         // The norm of n independent errors scatters by 1 / sqrt(2n); a picture has the latents' freedom.
@@ -187,7 +191,7 @@ pub fn run_case<B: Backend>(
     tokenizer: &Tokenizer,
 ) -> Result<Outcome, RunCaseError> {
     let run = |error| RunCaseError::Run { case: case.name.clone(), error };
-    let mut judge = Judge { case, word, rows: Vec::new() };
+    let mut judge = Judge { case, word, rows: Vec::new(), results: Vec::new() };
     let request = &case.request;
     let (h, w) = (request.h(), request.w());
     let guidance = request.guidance();
@@ -268,7 +272,8 @@ pub fn run_case<B: Backend>(
     let clamped: Vec<f32> = picture.iter().map(|x| x.clamp(-1.0, 1.0)).collect();
     judge.distances("picture", &clamped, "picture")?;
     let official = case.array("image_bf16")?.iter().map(|&x| x as u8).collect();
-    Ok(Outcome { rows: judge.rows, picture: vae::to_rgb8(&picture), official })
+    let Judge { rows, results, .. } = judge;
+    Ok(Outcome { rows, picture: vae::to_rgb8(&picture), official, results })
 }
 
 /// The decoder from golden latents: floats within their bound, levels within one.

@@ -119,8 +119,11 @@ fn number(x: f64) -> String {
     }
 }
 
-/// A limit with its direction.
+/// A limit with its direction, or a dash.
 fn limit(row: &Row) -> String {
+    if row.limit.is_infinite() {
+        return "–".into();
+    }
     format!("{} {}", row.rule.sign(), number(row.limit))
 }
 
