@@ -289,6 +289,7 @@ impl<B: Backend> Dit<B> {
         let latents = b.to_bf16(latents)?;
         let image = b.linear(&latents, &f.video_embedder, Some(&f.video_embedder_bias), Epilogue::None)?;
         let mut x = rows.join(b, &image)?;
+        drop((image, latents));
         for block in 0..self.config.num_layers {
             announce(observer, Event::Block { block, blocks: self.config.num_layers })?;
             if rows.enter(b, block)? {

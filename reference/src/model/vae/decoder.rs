@@ -275,7 +275,11 @@ impl<B: Backend> Vae<B> {
         let ab = b.group_norm(&x, self.norm(&w.norm1, &w.norm1_bias))?;
         let y = b.conv2d(&x, Conv2d::new(&w.conv1, &w.conv1_bias).of_norm_silu(&ab))?;
         let x = match shortcut {
-            Some(conv) => b.conv2d(&x, Conv2d::new(&conv.weight, &conv.bias))?,
+            Some(conv) => {
+                let shortcut = b.conv2d(&x, Conv2d::new(&conv.weight, &conv.bias))?;
+                drop(x);
+                shortcut
+            }
             None => x,
         };
         let ab = b.group_norm(&y, self.norm(&w.norm2, &w.norm2_bias))?;
