@@ -1,4 +1,4 @@
-//! The command line: options; how they are read is in [`parse`], their checks are in [`check`].
+//! The command line: options; how they are read is in [`mod@parse`], their checks are in [`check`].
 
 use std::ffi::OsString;
 use std::path::PathBuf;

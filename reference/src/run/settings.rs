@@ -1,6 +1,6 @@
 //! The request: everything besides the model that decides a picture, with its names, defaults and limits in this one place.
 //!
-//! The command line fills it, a picture's record holds it, a golden case states it. A new setting is one line of [`settings!`]
+//! The command line fills it, a picture's record holds it, a golden case states it. A new setting is one line of `settings!`
 //! (and one rule of [`Settings::check`], if it has one); what reads and writes settings knows it then.
 
 use serde::{Deserialize, Serialize};
