@@ -190,7 +190,7 @@ fn verbose_says_what_a_run_is_made_of() {
     let args = ["--prompt", "x", "--backend", "cpu", "--size", "16x16", "--steps", "2", "-o", "a.png"];
     let told = |more: &[&str]| stderr(&moss(folder.path(), &[&args[..], more].concat(), &[]));
     let text = told(&["-v"]);
-    for line in ["settings: 16x16, steps 2, cfg 3, ", "tokens: [", "memory: ", "  dit: "] {
+    for line in ["settings: {\"prompt\":\"x\",", "tokens: [", "memory: ", "  dit: "] {
         assert!(text.lines().any(|found| found.starts_with(line)), "{line} in\n{text}");
     }
     assert!(!told(&[]).contains("settings: "));
