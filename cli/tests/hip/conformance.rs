@@ -137,12 +137,12 @@ fn distances_under_matrix_models_are_listed() {
         row["figure"].as_f64().expect("a number")
     };
     assert_eq!(figure("under each matrix model / pairs: rows that fail"), 0.0);
-    // Products in another order: other bits, and small; what has no products has the reference's.
-    for moved in
-        ["operations / linear, pairs", "tiny-one-token / text, pairs", "tiny-one-token / picture, pairs"]
-    {
-        let figure = figure(&format!("distance from the reference: {moved}"));
-        assert!(figure > 0.0 && figure < 0.1, "{moved}: {figure}");
+    // Products in another order: other bits, and small; a short text's may round to the same; what has no products has the
+    // reference's.
+    assert!(figure("distance from the reference: operations / linear, pairs") > 0.0);
+    for stage in ["operations / linear", "tiny-one-token / text", "tiny-one-token / picture"] {
+        let figure = figure(&format!("distance from the reference: {stage}, pairs"));
+        assert!((0.0..0.1).contains(&figure), "{stage}: {figure}");
     }
     assert_eq!(figure("distance from the reference: operations / norm, pairs"), 0.0);
 }
